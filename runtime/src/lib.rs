@@ -1,0 +1,1 @@
+//! The part of ksnoop-jit that owns the kernel.

@@ -1,0 +1,1 @@
+//! ksnoop-jit: a query becomes a BPF program.
