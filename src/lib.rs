@@ -1,1 +1,4 @@
 //! ksnoop-jit: a query becomes a BPF program.
+pub mod diag;
+pub mod parser;
+pub mod span;

@@ -1,0 +1,2 @@
+//! Query text in, syntax tree out.
+pub mod ast;
