@@ -1,4 +1,8 @@
 //! ksnoop-jit: a query becomes a BPF program.
+pub mod ctype;
 pub mod diag;
+pub mod ir;
 pub mod parser;
 pub mod span;
+pub mod types;
+pub mod wire;
