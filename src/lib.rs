@@ -2,3 +2,4 @@
 pub mod diag;
 pub mod parser;
 pub mod span;
+pub mod types;
