@@ -1,0 +1,3 @@
+//! Tests of code generation as a whole.
+
+mod kernel;
