@@ -64,7 +64,7 @@ pub(crate) fn build<'a>(
     let mut layouts = Layouts {
         types,
         shapes: &shapes.of,
-        names: &target.names,
+        target: &target,
         writer: BtfWriter::new(),
         done: BTreeMap::new(),
         leaves: BTreeMap::new(),
@@ -332,7 +332,7 @@ struct Laid {
 struct Layouts<'a> {
     types: &'a Types,
     shapes: &'a BTreeMap<TypeId, Shape>,
-    names: &'a BTreeMap<TypeId, String>,
+    target: &'a MiniTarget,
     writer: BtfWriter,
     done: BTreeMap<TypeId, Laid>,
     leaves: BTreeMap<TypeId, Placed>,
@@ -486,7 +486,7 @@ impl Layouts<'_> {
                 width: member.bitfield.unwrap_or(0),
             })
             .collect();
-        let name = self.names.get(&id).unwrap_or(&shape.name);
+        let name = self.target.names.get(&id).unwrap_or(&shape.name);
         let placed = Placed {
             id: self.writer.composite(shape.is_union, name, size, &fields),
             size,
@@ -497,7 +497,7 @@ impl Layouts<'_> {
     }
 
     fn leaf(&mut self, id: TypeId) -> Placed {
-        let name = match self.names.get(&id) {
+        let name = match self.target.names.get(&id) {
             Some(name) => name.clone(),
             None => self.types.name(id),
         };
@@ -520,8 +520,15 @@ impl Layouts<'_> {
                 sized(self.writer.int(&name, int.size, encoding), int.size)
             }
             Type::Float { size } => sized(self.writer.float(&name, size), size),
-            // Constants are not compared, and what has none is the same for every kernel.
-            Type::Enum(e) => sized(self.writer.enum_(&name, e.size, false, &[]), e.size),
+            // Constants are not compared. The name is, and in the slice it is another one if two enums share it.
+            Type::Enum(e) => {
+                let name = self.target.map.get(&id);
+                let name = name.and_then(|id| super::dump::name_of(&self.target.bytes, *id));
+                sized(
+                    self.writer.enum_(&name.unwrap_or_default(), e.size, false, &[]),
+                    e.size,
+                )
+            }
             Type::Void
             | Type::Ptr(_)
             | Type::Array { .. }

@@ -3,6 +3,9 @@
 //! in debug builds), `encode` (bytes), `local` (relocations) and `elf`. A pure function: never does I/O, and the same input
 //! gives the same bytes.
 
+pub mod asm;
+mod disasm;
+mod dump;
 mod elf;
 mod encode;
 mod insn;
@@ -11,6 +14,7 @@ mod mach;
 mod regalloc;
 mod select;
 
+pub use dump::dump_btf;
 pub use insn::Insn;
 
 #[cfg(test)]

@@ -216,6 +216,11 @@ fn libbpf_loads_it_with_our_instructions() {
     let func = sample(&types);
     let query = "netif_rx(skb->len, task)".to_string();
     let object = compile(&[func], &[query], &types).expect("it compiles");
+    eprintln!(
+        "{}",
+        crate::codegen::asm::listing(&object.programs[0], "netif_rx(skb->len, task)", None)
+    );
+    eprintln!("{}", crate::codegen::dump_btf(&object));
     let Some(dumped) = load_with_bpftool("sample", &object.elf) else {
         return;
     };
