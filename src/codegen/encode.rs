@@ -10,7 +10,6 @@ use super::insn::{
 };
 use super::mach::{Base, Const, MEnd, MFunc, MInst, Reg, Rhs, commutes};
 use super::regalloc::{AInst, Allocated, Loc, Source};
-use super::select::bytes;
 use crate::ir::{BinaryOp, Bits, Block, CmpOp, Func, MapRef, Offset, Origin, Reloc, Slot};
 
 /// What the kernel gives a program, in bytes.
@@ -200,7 +199,7 @@ impl Encoder<'_> {
             }
             MInst::Bswap { width, dst, src } => {
                 self.mov(*dst, *src);
-                let bits = 8 * bytes(*width) as i32;
+                let bits = 8 * width.bytes() as i32;
                 self.emit(reg_imm(TO_BE, *dst, bits));
             }
             MInst::Zext { dst, src } => {
@@ -208,7 +207,7 @@ impl Encoder<'_> {
             }
             MInst::Sext { from, dst, src } => {
                 self.mov(*dst, *src);
-                let shift = 64 - 8 * bytes(*from) as i32;
+                let shift = 64 - 8 * from.bytes() as i32;
                 self.emit(reg_imm(LSH | CLASS_ALU64, *dst, shift));
                 self.emit(reg_imm(ARSH | CLASS_ALU64, *dst, shift));
             }

@@ -22,7 +22,7 @@ mod tests;
 
 use std::fmt;
 
-use crate::ir::{Func, MapData, Reloc, RelocKind};
+use crate::ir::{Func, IrError, MapData, Reloc, RelocKind, verify};
 use crate::span::Span;
 use crate::types::Types;
 
@@ -111,6 +111,13 @@ pub enum CodegenError {
         /// What is wrong.
         reason: String,
     },
+    /// A function breaks the IR's rules.
+    Ir {
+        /// The program.
+        program: String,
+        /// All violations.
+        errors: Vec<IrError>,
+    },
     /// Two different maps of one name.
     MapConflict {
         /// The name.
@@ -144,6 +151,10 @@ impl fmt::Display for CodegenError {
                 write!(f, "a jump in a program of {slots} instructions goes too far")
             }
             CodegenError::BadRelocation { text, reason } => write!(f, "relocation of {text}: {reason}"),
+            CodegenError::Ir { program, errors } => {
+                write!(f, "program {program}:")?;
+                errors.iter().try_for_each(|error| write!(f, " {error};"))
+            }
             CodegenError::MapConflict { name } => write!(f, "two different maps are called {name}"),
             CodegenError::Elf(reason) => write!(f, "ELF: {reason}"),
             CodegenError::Internal { program, reason } => write!(f, "program {program}: {reason}"),
@@ -156,6 +167,12 @@ impl std::error::Error for CodegenError {}
 /// Compiles functions into one object. `queries` are the texts that spans refer to: one for each function, or a single one
 /// for all.
 pub fn compile(funcs: &[Func], queries: &[String], types: &Types) -> Result<Object, CodegenError> {
+    for func in funcs {
+        verify(func).map_err(|errors| CodegenError::Ir {
+            program: func.name.clone(),
+            errors,
+        })?;
+    }
     let relocs = funcs.iter().map(|func| func.relocs.values().collect());
     let local = local::build(types, relocs)?;
     let mut programs = Vec::new();

@@ -350,7 +350,7 @@ impl Selector<'_> {
                 from,
                 signed: false,
                 src,
-            } if self.bits(*src) <= 8 * bytes(*from) => Some(*src),
+            } if self.bits(*src) <= 8 * from.bytes() => Some(*src),
             InstData::Ctx
             | InstData::Iconst(_)
             | InstData::Binary { .. }
@@ -370,11 +370,11 @@ impl Selector<'_> {
 
     fn bits_of(&self, data: &InstData) -> Option<u32> {
         match data {
-            InstData::Load { width, .. } | InstData::Bswap { width, .. } => Some(8 * bytes(*width)),
+            InstData::Load { width, .. } | InstData::Bswap { width, .. } => Some(8 * width.bytes()),
             InstData::Iconst(value) => Some(64 - value.leading_zeros()),
             InstData::Extend {
                 from, signed: false, ..
-            } => Some(8 * bytes(*from)),
+            } => Some(8 * from.bytes()),
             InstData::Binary { op, bits, rhs, .. } => {
                 let width = match bits {
                     Bits::W32 => 32,
@@ -545,15 +545,6 @@ fn extend(from: Width, signed: bool, dst: VReg, src: VReg) -> MInst<VReg> {
         (Width::B4, false) => MInst::Zext { dst, src },
         // The verifier refuses it; all the bytes are what there is.
         (Width::B8, false) => mask(-1),
-    }
-}
-
-pub(crate) fn bytes(width: Width) -> u32 {
-    match width {
-        Width::B1 => 1,
-        Width::B2 => 2,
-        Width::B4 => 4,
-        Width::B8 => 8,
     }
 }
 

@@ -5,6 +5,7 @@ pub mod build;
 mod entities;
 mod helper;
 mod inst;
+pub mod verify;
 mod visit;
 
 pub use build::Builder;
@@ -13,6 +14,7 @@ pub use helper::ArgKind;
 pub use inst::{
     BinaryOp, Bits, BlockCall, CmpOp, Helper, InstData, Offset, Operand, Space, Terminator, Type, Width,
 };
+pub use verify::{IrError, Rule, verify};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
