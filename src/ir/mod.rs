@@ -5,6 +5,8 @@ pub mod build;
 mod entities;
 mod helper;
 mod inst;
+pub mod parse;
+pub mod print;
 pub mod verify;
 mod visit;
 
@@ -14,6 +16,8 @@ pub use helper::ArgKind;
 pub use inst::{
     BinaryOp, Bits, BlockCall, CmpOp, Helper, InstData, Offset, Operand, Space, Terminator, Type, Width,
 };
+pub use parse::parse;
+pub use print::print;
 pub use verify::{IrError, Rule, verify};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
