@@ -3,8 +3,12 @@
 
 pub mod build;
 mod entities;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod generate;
 mod helper;
 mod inst;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod interp;
 pub mod parse;
 pub mod print;
 pub mod verify;
