@@ -4,5 +4,6 @@ pub mod diag;
 pub mod ir;
 pub mod parser;
 pub mod span;
+pub mod typed;
 pub mod types;
 pub mod wire;
