@@ -383,7 +383,11 @@ impl Place {
             Base::Pointer { pointer, .. } => pointer.walk(visit),
             Base::Arg(_) => {}
             // A return value is an expression only where it is a scalar; here it counts as one for `When`.
-            Base::Return => visit(&Expr { kind: ExprKind::Return, ty: self.ty.clone(), span: self.span }),
+            Base::Return => visit(&Expr {
+                kind: ExprKind::Return,
+                ty: self.ty.clone(),
+                span: self.span,
+            }),
         }
     }
 }
