@@ -22,9 +22,15 @@ impl Sema<'_> {
         let (a, b) = both(self.scalar(lhs), self.scalar(rhs))?;
         let (ca, cb) = (class(self.types, &a.ty), class(self.types, &b.ty));
         match (op, &ca, &cb) {
-            (Arith::Add, Class::Ptr(to), _) if cb.is_arithmetic() => self.offset(a, to.clone(), b, false, span),
-            (Arith::Add, _, Class::Ptr(to)) if ca.is_arithmetic() => self.offset(b, to.clone(), a, false, span),
-            (Arith::Sub, Class::Ptr(to), _) if cb.is_arithmetic() => self.offset(a, to.clone(), b, true, span),
+            (Arith::Add, Class::Ptr(to), _) if cb.is_arithmetic() => {
+                self.offset(a, to.clone(), b, false, span)
+            }
+            (Arith::Add, _, Class::Ptr(to)) if ca.is_arithmetic() => {
+                self.offset(b, to.clone(), a, false, span)
+            }
+            (Arith::Sub, Class::Ptr(to), _) if cb.is_arithmetic() => {
+                self.offset(a, to.clone(), b, true, span)
+            }
             (Arith::Sub, Class::Ptr(to), Class::Ptr(other)) => {
                 let (x, y) = (to.clone(), other.clone());
                 self.distance(a, x, b, y, op_span, span)
@@ -39,10 +45,14 @@ impl Sema<'_> {
                 let name = spell(self.types, &pointer.ty);
                 let at = pointer.span;
                 self.report(
-                    Diagnostic::error(Code::TypeClash, op_span, "this operator does not work on a pointer")
-                        .label("needs numbers")
-                        .secondary(at, format!("a `{name}`"))
-                        .help("cast it to a number first: `(u64)p`"),
+                    Diagnostic::error(
+                        Code::TypeClash,
+                        op_span,
+                        "this operator does not work on a pointer",
+                    )
+                    .label("needs numbers")
+                    .secondary(at, format!("a `{name}`"))
+                    .help("cast it to a number first: `(u64)p`"),
                 )
             }
             _ => self.numbers(op, op_span, a, b, span),
@@ -92,7 +102,11 @@ impl Sema<'_> {
                 };
                 ExprKind::Const(self.wrap(fold(op, bytes, signed, x, y), &ty))
             }
-            _ => ExprKind::Arith { op, lhs: Box::new(a), rhs: Box::new(b) },
+            _ => ExprKind::Arith {
+                op,
+                lhs: Box::new(a),
+                rhs: Box::new(b),
+            },
         };
         Ok(value(kind, ty, span))
     }
@@ -109,8 +123,12 @@ impl Sema<'_> {
         let Some(size) = size_of(self.types, &to) else {
             let name = spell(self.types, &to);
             return self.report(
-                Diagnostic::error(Code::Incomplete, pointer.span, format!("the size of `{name}` is not known"))
-                    .label("so nothing can be added to this pointer"),
+                Diagnostic::error(
+                    Code::Incomplete,
+                    pointer.span,
+                    format!("the size of `{name}` is not known"),
+                )
+                .label("so nothing can be added to this pointer"),
             );
         };
         let count = self.promoted(count, "pointer arithmetic")?;
@@ -120,23 +138,47 @@ impl Sema<'_> {
         if bytes.constant() == Some(0) {
             return Ok(Operand::Value(Expr { span, ..pointer }));
         }
-        let kind = ExprKind::Arith { op: Arith::Add, lhs: Box::new(pointer), rhs: Box::new(bytes) };
+        let kind = ExprKind::Arith {
+            op: Arith::Add,
+            lhs: Box::new(pointer),
+            rhs: Box::new(bytes),
+        };
         Ok(value(kind, ty, span))
     }
 
     /// A `long` times an element size, negated for a subtraction.
     fn scaled(&self, count: Expr, size: u64, minus: bool) -> Expr {
         let span = count.span;
-        let factor = if minus { (size as i64).wrapping_neg() } else { size as i64 };
+        let factor = if minus {
+            (size as i64).wrapping_neg()
+        } else {
+            size as i64
+        };
         if let Some(count) = count.constant() {
-            return Expr { kind: ExprKind::Const(count.wrapping_mul(factor)), ty: CType::LONG, span };
+            return Expr {
+                kind: ExprKind::Const(count.wrapping_mul(factor)),
+                ty: CType::LONG,
+                span,
+            };
         }
         if factor == 1 {
             return count;
         }
-        let factor = Expr { kind: ExprKind::Const(factor), ty: CType::LONG, span };
-        let kind = ExprKind::Arith { op: Arith::Mul, lhs: Box::new(count), rhs: Box::new(factor) };
-        Expr { kind, ty: CType::LONG, span }
+        let factor = Expr {
+            kind: ExprKind::Const(factor),
+            ty: CType::LONG,
+            span,
+        };
+        let kind = ExprKind::Arith {
+            op: Arith::Mul,
+            lhs: Box::new(count),
+            rhs: Box::new(factor),
+        };
+        Expr {
+            kind,
+            ty: CType::LONG,
+            span,
+        }
     }
 
     fn distance(&mut self, a: Expr, x: CType, b: Expr, y: CType, op_span: Span, span: Span) -> R<Operand> {
@@ -144,23 +186,39 @@ impl Sema<'_> {
         let size = size_of(self.types, &x).filter(|size| *size > 0);
         let (Some(size), true) = (size, nx == ny) else {
             return self.report(
-                Diagnostic::error(Code::TypeClash, op_span, "pointers to different types have no distance")
-                    .label("can't subtract")
-                    .secondary(a.span, format!("points to `{nx}`"))
-                    .secondary(b.span, format!("points to `{ny}`")),
+                Diagnostic::error(
+                    Code::TypeClash,
+                    op_span,
+                    "pointers to different types have no distance",
+                )
+                .label("can't subtract")
+                .secondary(a.span, format!("points to `{nx}`"))
+                .secondary(b.span, format!("points to `{ny}`")),
             );
         };
         let (a, b) = (self.convert(a, CType::LONG), self.convert(b, CType::LONG));
         let bytes = Expr {
-            kind: ExprKind::Arith { op: Arith::Sub, lhs: Box::new(a), rhs: Box::new(b) },
+            kind: ExprKind::Arith {
+                op: Arith::Sub,
+                lhs: Box::new(a),
+                rhs: Box::new(b),
+            },
             ty: CType::LONG,
             span,
         };
         if size == 1 {
             return Ok(Operand::Value(bytes));
         }
-        let size = Expr { kind: ExprKind::Const(size as i64), ty: CType::LONG, span };
-        let kind = ExprKind::Arith { op: Arith::Div, lhs: Box::new(bytes), rhs: Box::new(size) };
+        let size = Expr {
+            kind: ExprKind::Const(size as i64),
+            ty: CType::LONG,
+            span,
+        };
+        let kind = ExprKind::Arith {
+            op: Arith::Div,
+            lhs: Box::new(bytes),
+            rhs: Box::new(size),
+        };
         Ok(value(kind, CType::LONG, span))
     }
 }

@@ -56,12 +56,20 @@ impl Sema<'_> {
                     if !matches!(class(self.types, &pointer.ty), Class::Ptr(_)) {
                         let name = spell(self.types, &pointer.ty);
                         return self.report(
-                            Diagnostic::error(Code::NotPointer, pointer.span, "`container_of` takes a pointer")
-                                .label(format!("this is a `{name}`")),
+                            Diagnostic::error(
+                                Code::NotPointer,
+                                pointer.span,
+                                "`container_of` takes a pointer",
+                            )
+                            .label(format!("this is a `{name}`")),
                         );
                     }
                     let back = (place.offset as i64).wrapping_neg();
-                    let by = Expr { kind: ExprKind::Const(back), ty: CType::LONG, span };
+                    let by = Expr {
+                        kind: ExprKind::Const(back),
+                        ty: CType::LONG,
+                        span,
+                    };
                     let moved = if back == 0 {
                         pointer
                     } else {
@@ -103,9 +111,12 @@ impl Sema<'_> {
                 _ => self.wrong_count(func, span),
             },
             "ip" => match args {
-                [Arg::Expr(ast::Expr { kind: ast::ExprKind::Str(text), span: at })] => {
-                    self.address_literal(text, *at, span)
-                }
+                [
+                    Arg::Expr(ast::Expr {
+                        kind: ast::ExprKind::Str(text),
+                        span: at,
+                    }),
+                ] => self.address_literal(text, *at, span),
                 _ => self.wrong_count(func, span),
             },
             "is_err" => match args {
@@ -118,8 +129,12 @@ impl Sema<'_> {
                         _ => {
                             let name = spell(self.types, &inner.ty);
                             self.report(
-                                Diagnostic::error(Code::TypeClash, expr.span, "`is_err` takes a pointer or a number of 4 or 8 bytes")
-                                    .label(format!("this is a `{name}`")),
+                                Diagnostic::error(
+                                    Code::TypeClash,
+                                    expr.span,
+                                    "`is_err` takes a pointer or a number of 4 or 8 bytes",
+                                )
+                                .label(format!("this is a `{name}`")),
                             )
                         }
                     }
@@ -130,12 +145,20 @@ impl Sema<'_> {
             "ntohl" | "htonl" => self.swap(func, args, 4, span),
             "ntohll" | "htonll" => self.swap(func, args, 8, span),
             "entry" | "exit" => self.report(
-                Diagnostic::error(Code::MisplacedCall, span, format!("`{}` goes around a whole item", func.node))
-                    .label("not inside an expression"),
+                Diagnostic::error(
+                    Code::MisplacedCall,
+                    span,
+                    format!("`{}` goes around a whole item", func.node),
+                )
+                .label("not inside an expression"),
             ),
             name => {
-                let mut diag = Diagnostic::error(Code::UnknownName, func.span, format!("there is no function `{name}`"))
-                    .label("a query can't call functions of the kernel, and this is no built-in one");
+                let mut diag = Diagnostic::error(
+                    Code::UnknownName,
+                    func.span,
+                    format!("there is no function `{name}`"),
+                )
+                .label("a query can't call functions of the kernel, and this is no built-in one");
                 let near = closest(name, FUNCTIONS.iter().map(|(name, _)| name.to_string()));
                 if let Some(near) = near.first() {
                     diag = diag.help(format!("did you mean `{near}`?"));
@@ -149,11 +172,18 @@ impl Sema<'_> {
     }
 
     fn wrong_count(&mut self, func: &ast::Ident, span: Span) -> R<Operand> {
-        let usage = FUNCTIONS.iter().find(|(name, _)| *name == func.node).map_or("", |(_, usage)| *usage);
+        let usage = FUNCTIONS
+            .iter()
+            .find(|(name, _)| *name == func.node)
+            .map_or("", |(_, usage)| *usage);
         self.report(
-            Diagnostic::error(Code::BadArguments, span, format!("`{}` is not called so", func.node))
-                .label("wrong arguments")
-                .help(format!("write `{usage}`")),
+            Diagnostic::error(
+                Code::BadArguments,
+                span,
+                format!("`{}` is not called so", func.node),
+            )
+            .label("wrong arguments")
+            .help(format!("write `{usage}`")),
         )
     }
 
@@ -179,14 +209,26 @@ impl Sema<'_> {
 
     fn try_type(&mut self, name: &str) -> Option<CType> {
         use crate::types::NameKind;
-        let known = [NameKind::Typedef, NameKind::Int].into_iter().find_map(|kind| {
-            self.types.find(kind, name).first().map(|id| CType::Btf(*id))
-        });
+        let known = [NameKind::Typedef, NameKind::Int]
+            .into_iter()
+            .find_map(|kind| self.types.find(kind, name).first().map(|id| CType::Btf(*id)));
         known.or(match name {
-            "u8" | "s8" => Some(CType::Int { bytes: 1, signed: name == "s8" }),
-            "u16" | "s16" => Some(CType::Int { bytes: 2, signed: name == "s16" }),
-            "u32" | "s32" => Some(CType::Int { bytes: 4, signed: name == "s32" }),
-            "u64" | "s64" => Some(CType::Int { bytes: 8, signed: name == "s64" }),
+            "u8" | "s8" => Some(CType::Int {
+                bytes: 1,
+                signed: name == "s8",
+            }),
+            "u16" | "s16" => Some(CType::Int {
+                bytes: 2,
+                signed: name == "s16",
+            }),
+            "u32" | "s32" => Some(CType::Int {
+                bytes: 4,
+                signed: name == "s32",
+            }),
+            "u64" | "s64" => Some(CType::Int {
+                bytes: 8,
+                signed: name == "s64",
+            }),
             _ => None,
         })
     }
@@ -194,7 +236,10 @@ impl Sema<'_> {
     fn type_arg(&mut self, arg: &Arg) -> R<CType> {
         match arg {
             Arg::Type(ty) => self.type_name(ty),
-            Arg::Expr(ast::Expr { kind: ast::ExprKind::Name(name), span }) => match self.try_type(name) {
+            Arg::Expr(ast::Expr {
+                kind: ast::ExprKind::Name(name),
+                span,
+            }) => match self.try_type(name) {
                 Some(ty) => Ok(ty),
                 None => self.report(
                     Diagnostic::error(Code::UnknownType, *span, format!("there is no type `{name}`"))
@@ -222,8 +267,12 @@ impl Sema<'_> {
         let place = self.designator(place, member)?;
         if place.bits.is_some() {
             return self.report(
-                Diagnostic::error(Code::BitfieldAddress, member.span, "a bitfield has no byte offset")
-                    .label("this is a bitfield"),
+                Diagnostic::error(
+                    Code::BitfieldAddress,
+                    member.span,
+                    "a bitfield has no byte offset",
+                )
+                .label("this is a bitfield"),
             );
         }
         Ok(place)
@@ -232,7 +281,11 @@ impl Sema<'_> {
     fn designator(&mut self, outer: Place, member: &ast::Expr) -> R<Place> {
         match &member.kind {
             ast::ExprKind::Name(name) => self.field(outer, name, member.span, member.span),
-            ast::ExprKind::Member { base, arrow: false, field } => {
+            ast::ExprKind::Member {
+                base,
+                arrow: false,
+                field,
+            } => {
                 let inner = self.designator(outer, base)?;
                 if !matches!(class(self.types, &inner.ty), Class::Composite(_)) {
                     let name = spell(self.types, &inner.ty);
@@ -246,16 +299,26 @@ impl Sema<'_> {
             ast::ExprKind::Index { base, index } => {
                 let inner = self.designator(outer, base)?;
                 let index = self.scalar(index)?;
-                let (Class::Array { elem, .. }, Some(n)) = (class(self.types, &inner.ty), index.constant()) else {
+                let (Class::Array { elem, .. }, Some(n)) = (class(self.types, &inner.ty), index.constant())
+                else {
                     return self.report(
-                        Diagnostic::error(Code::NotIndexable, member.span, "only an array, and by a constant")
-                            .label("can't be indexed here"),
+                        Diagnostic::error(
+                            Code::NotIndexable,
+                            member.span,
+                            "only an array, and by a constant",
+                        )
+                        .label("can't be indexed here"),
                     );
                 };
                 let ty = CType::Btf(elem);
                 let size = size_of(self.types, &ty).unwrap_or(0);
                 let offset = inner.offset.wrapping_add((n as u64).wrapping_mul(size));
-                Ok(Place { offset, ty, span: member.span, ..inner })
+                Ok(Place {
+                    offset,
+                    ty,
+                    span: member.span,
+                    ..inner
+                })
             }
             _ => self.report(
                 Diagnostic::error(Code::BadArguments, member.span, "a member has to be here")
@@ -278,7 +341,10 @@ impl Sema<'_> {
             );
         }
         let pointer = self.rvalue(operand)?;
-        if !matches!(class(self.types, &pointer.ty), Class::Ptr(_) | Class::Int { bytes: 8, .. }) {
+        if !matches!(
+            class(self.types, &pointer.ty),
+            Class::Ptr(_) | Class::Int { bytes: 8, .. }
+        ) {
             let name = spell(self.types, &pointer.ty);
             return self.report(
                 Diagnostic::error(Code::NotPointer, expr.span, "a string is at an address")
@@ -306,7 +372,10 @@ impl Sema<'_> {
     fn char_type(&self) -> CType {
         match self.types.find(crate::types::NameKind::Int, "char").first() {
             Some(id) => CType::Btf(*id),
-            None => CType::Int { bytes: 1, signed: true },
+            None => CType::Int {
+                bytes: 1,
+                signed: true,
+            },
         }
     }
 
@@ -319,8 +388,20 @@ impl Sema<'_> {
         }
         let v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
         self.report(
-            Diagnostic::error(Code::BadArguments, at, if v6 { "an IPv6 address does not fit a number" } else { "not an IP address" })
-                .label(if v6 { "128 bits can't be compared yet" } else { "expected four numbers, such as 10.0.0.1" }),
+            Diagnostic::error(
+                Code::BadArguments,
+                at,
+                if v6 {
+                    "an IPv6 address does not fit a number"
+                } else {
+                    "not an IP address"
+                },
+            )
+            .label(if v6 {
+                "128 bits can't be compared yet"
+            } else {
+                "expected four numbers, such as 10.0.0.1"
+            }),
         )
     }
 

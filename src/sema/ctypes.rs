@@ -38,7 +38,10 @@ impl Class {
 pub(super) fn class(types: &Types, ty: &CType) -> Class {
     match ty {
         CType::Void => Class::Void,
-        CType::Int { bytes, signed } => Class::Int { bytes: *bytes, signed: *signed },
+        CType::Int { bytes, signed } => Class::Int {
+            bytes: *bytes,
+            signed: *signed,
+        },
         CType::Bool => Class::Bool,
         CType::Ptr(to) => Class::Ptr((**to).clone()),
         CType::Btf(id) => class_of(types, *id),
@@ -50,12 +53,14 @@ fn class_of(types: &Types, id: TypeId) -> Class {
     match types.get(id) {
         Type::Void => Class::Void,
         Type::Int(int) if int.is_bool && int.size == 1 => Class::Bool,
-        Type::Int(int) if matches!(int.size, 1 | 2 | 4 | 8) => {
-            Class::Int { bytes: int.size as u8, signed: int.signed }
-        }
-        Type::Enum(e) if matches!(e.size, 1 | 2 | 4 | 8) => {
-            Class::Int { bytes: e.size as u8, signed: e.signed }
-        }
+        Type::Int(int) if matches!(int.size, 1 | 2 | 4 | 8) => Class::Int {
+            bytes: int.size as u8,
+            signed: int.signed,
+        },
+        Type::Enum(e) if matches!(e.size, 1 | 2 | 4 | 8) => Class::Int {
+            bytes: e.size as u8,
+            signed: e.signed,
+        },
         Type::Float { .. } => Class::Float,
         Type::Ptr(to) => Class::Ptr(CType::Btf(to)),
         Type::Array { elem, len } => Class::Array { elem, len },
@@ -102,17 +107,33 @@ pub(super) fn promote(class: &Class, width: Option<u8>) -> Option<CType> {
     }
     Some(match bytes {
         1 | 2 => CType::INT,
-        bytes => CType::Int { bytes: *bytes, signed: *signed },
+        bytes => CType::Int {
+            bytes: *bytes,
+            signed: *signed,
+        },
     })
 }
 
 /// The common type of two promoted operands (C17 6.3.1.8, on LP64).
 pub(super) fn common(a: &CType, b: &CType) -> CType {
-    let (CType::Int { bytes: ab, signed: asg }, CType::Int { bytes: bb, signed: bsg }) = (a, b) else {
+    let (
+        CType::Int {
+            bytes: ab,
+            signed: asg,
+        },
+        CType::Int {
+            bytes: bb,
+            signed: bsg,
+        },
+    ) = (a, b)
+    else {
         unreachable!("bug in ksnoop-jit: the usual conversions of types that are not promoted");
     };
     if ab == bb {
-        CType::Int { bytes: *ab, signed: *asg && *bsg }
+        CType::Int {
+            bytes: *ab,
+            signed: *asg && *bsg,
+        }
     } else if ab > bb {
         // The wider type holds every value of the narrower one, so its sign decides.
         a.clone()
@@ -153,7 +174,11 @@ pub(super) fn spell(types: &Types, ty: &CType) -> String {
         CType::Btf(id) => types.c_name(*id),
         CType::Ptr(to) => {
             let inner = spell(types, to);
-            if inner.ends_with('*') { format!("{inner}*") } else { format!("{inner} *") }
+            if inner.ends_with('*') {
+                format!("{inner}*")
+            } else {
+                format!("{inner} *")
+            }
         }
     }
 }

@@ -47,7 +47,11 @@ impl Sema<'_> {
             Ast::Index { base, index } => self.index(base, index, span),
             Ast::Unary { op, operand } => self.unary(op.node, op.span, operand, span),
             Ast::Binary { op, lhs, rhs } => self.binary(op.node, op.span, lhs, rhs, span),
-            Ast::Cond { cond, then, otherwise } => self.conditional(cond, then, otherwise, span),
+            Ast::Cond {
+                cond,
+                then,
+                otherwise,
+            } => self.conditional(cond, then, otherwise, span),
             Ast::Cast { ty, operand } => self.cast(ty, operand, span),
             Ast::SizeofType(ty) => {
                 let of = self.type_name(ty)?;
@@ -70,7 +74,11 @@ impl Sema<'_> {
             Operand::Place(place) => match class(self.types, &place.ty) {
                 Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
                     let (ty, span) = (place.ty.clone(), place.span);
-                    Ok(Expr { kind: ExprKind::Load(Box::new(place)), ty, span })
+                    Ok(Expr {
+                        kind: ExprKind::Load(Box::new(place)),
+                        ty,
+                        span,
+                    })
                 }
                 Class::Array { elem, .. } => {
                     let span = place.span;
@@ -93,8 +101,12 @@ impl Sema<'_> {
                     self.report(diag)
                 }
                 Class::Float => self.report(
-                    Diagnostic::error(Code::NotScalar, place.span, "BPF has no floating point arithmetic")
-                        .label("a floating point number can only be shown"),
+                    Diagnostic::error(
+                        Code::NotScalar,
+                        place.span,
+                        "BPF has no floating point arithmetic",
+                    )
+                    .label("a floating point number can only be shown"),
                 ),
                 Class::Void | Class::Func | Class::Opaque => {
                     let name = spell(self.types, &place.ty);
@@ -110,8 +122,12 @@ impl Sema<'_> {
                     .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
             ),
             Operand::Comm(span) => self.report(
-                Diagnostic::error(Code::StringOperand, span, "`comm` is a string: it can be shown and compared")
-                    .label("not possible here"),
+                Diagnostic::error(
+                    Code::StringOperand,
+                    span,
+                    "`comm` is a string: it can be shown and compared",
+                )
+                .label("not possible here"),
             ),
         }
     }
@@ -142,10 +158,18 @@ impl Sema<'_> {
         let span = expr.span;
         let to = class(self.types, &ty);
         if let (ExprKind::Const(value), Class::Int { bytes, signed }) = (&expr.kind, &to) {
-            return Expr { kind: ExprKind::Const(wrap(*value, *bytes, *signed)), ty, span };
+            return Expr {
+                kind: ExprKind::Const(wrap(*value, *bytes, *signed)),
+                ty,
+                span,
+            };
         }
         if let (ExprKind::Const(value), Class::Bool) = (&expr.kind, &to) {
-            return Expr { kind: ExprKind::Const(i64::from(*value != 0)), ty, span };
+            return Expr {
+                kind: ExprKind::Const(i64::from(*value != 0)),
+                ty,
+                span,
+            };
         }
         // A second conversion to something no wider makes the first one pointless.
         let inner = match expr.kind {
@@ -157,7 +181,11 @@ impl Sema<'_> {
         if inner.ty == ty {
             return inner;
         }
-        Expr { kind: ExprKind::Convert(Box::new(inner)), ty, span }
+        Expr {
+            kind: ExprKind::Convert(Box::new(inner)),
+            ty,
+            span,
+        }
     }
 
     /// Whether converting to `outer` after `inner` looks only at bits that converting to `inner` kept.
@@ -179,10 +207,18 @@ impl Sema<'_> {
             );
         }
         match place.base {
-            Base::Pointer { .. } => Ok(Expr { kind: ExprKind::AddrOf(Box::new(place)), ty, span }),
+            Base::Pointer { .. } => Ok(Expr {
+                kind: ExprKind::AddrOf(Box::new(place)),
+                ty,
+                span,
+            }),
             Base::Arg(_) | Base::Return => self.report(
-                Diagnostic::error(Code::NoAddress, span, "this is passed in registers and has no address")
-                    .label("passed by value"),
+                Diagnostic::error(
+                    Code::NoAddress,
+                    span,
+                    "this is passed in registers and has no address",
+                )
+                .label("passed by value"),
             ),
         }
     }
@@ -202,9 +238,13 @@ impl Sema<'_> {
         match pointee {
             Class::Void => {
                 return self.report(
-                    Diagnostic::error(Code::Incomplete, span, "a `void *` says nothing about what it points to")
-                        .label("points to `void`")
-                        .help("cast it first, such as `(struct sk_buff *)x`"),
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        "a `void *` says nothing about what it points to",
+                    )
+                    .label("points to `void`")
+                    .help("cast it first, such as `(struct sk_buff *)x`"),
                 );
             }
             Class::Func => {
@@ -236,8 +276,18 @@ impl Sema<'_> {
             Class::Composite(root) => Some(self.path_from(root)),
             _ => None,
         };
-        let base = Base::Pointer { pointer: Box::new(pointer), memory };
-        Ok(Place { base, path, offset: 0, bits: None, ty: to, span })
+        let base = Base::Pointer {
+            pointer: Box::new(pointer),
+            memory,
+        };
+        Ok(Place {
+            base,
+            path,
+            offset: 0,
+            bits: None,
+            ty: to,
+            span,
+        })
     }
 
     /// Which address space a pointer to `to` points into.
@@ -251,7 +301,9 @@ impl Sema<'_> {
             ExprKind::AsUser(_) => Memory::User,
             // What user memory holds as an address is a user address.
             ExprKind::Load(place) | ExprKind::AddrOf(place) => match &place.base {
-                Base::Pointer { memory: Memory::User, .. } => Memory::User,
+                Base::Pointer {
+                    memory: Memory::User, ..
+                } => Memory::User,
                 Base::Pointer { .. } | Base::Arg(_) | Base::Return => self.untagged(to),
             },
             ExprKind::Convert(inner) | ExprKind::Arith { lhs: inner, .. } => self.memory_of(inner, to),
@@ -275,7 +327,11 @@ impl Sema<'_> {
 
     /// Kernels that gcc built have no `__user` tags, so a string's address itself has to tell.
     fn untagged(&self, to: &CType) -> Memory {
-        if self.is_char(to) { Memory::Unknown } else { Memory::Kernel }
+        if self.is_char(to) {
+            Memory::Unknown
+        } else {
+            Memory::Kernel
+        }
     }
 
     /// Whether strings are made of it: `char`, of either sign, or a byte of that name.
@@ -302,8 +358,12 @@ impl Sema<'_> {
                     Ok(Operand::Value(self.address_of(place, ty, span)?))
                 }
                 Operand::Value(_) | Operand::Str(..) | Operand::Comm(_) => self.report(
-                    Diagnostic::error(Code::NoAddress, operand.span, "only something in memory has an address")
-                        .label("this is a value"),
+                    Diagnostic::error(
+                        Code::NoAddress,
+                        operand.span,
+                        "only something in memory has an address",
+                    )
+                    .label("this is a value"),
                 ),
             },
             UnaryOp::Not => {
@@ -395,7 +455,8 @@ impl Sema<'_> {
     }
 
     fn compare(&mut self, op: BinaryOp, op_span: Span, a: Operand, b: Operand, span: Span) -> R<Operand> {
-        if let (Operand::Str(..) | Operand::Comm(_), _) | (_, Operand::Str(..) | Operand::Comm(_)) = (&a, &b) {
+        if let (Operand::Str(..) | Operand::Comm(_), _) | (_, Operand::Str(..) | Operand::Comm(_)) = (&a, &b)
+        {
             return self.compare_strings(op, op_span, a, b, span);
         }
         let (a, b) = both(self.rvalue(a), self.rvalue(b))?;
@@ -408,9 +469,13 @@ impl Sema<'_> {
             BinaryOp::Ge => Relation::Ge,
             _ => {
                 return self.report(
-                    Diagnostic::error(Code::StringOperand, op_span, "`=~` compares a string with a glob pattern")
-                        .label("neither side is a string literal")
-                        .help("write the pattern in double quotes: `dev->name =~ \"eth*\"`"),
+                    Diagnostic::error(
+                        Code::StringOperand,
+                        op_span,
+                        "`=~` compares a string with a glob pattern",
+                    )
+                    .label("neither side is a string literal")
+                    .help("write the pattern in double quotes: `dev->name =~ \"eth*\"`"),
                 );
             }
         };
@@ -439,17 +504,25 @@ impl Sema<'_> {
             let holds = holds(relation, signed, x, y);
             return Ok(value(ExprKind::Const(i64::from(holds)), CType::INT, span));
         }
-        let kind = ExprKind::Compare { op: relation, lhs: Box::new(a), rhs: Box::new(b) };
+        let kind = ExprKind::Compare {
+            op: relation,
+            lhs: Box::new(a),
+            rhs: Box::new(b),
+        };
         Ok(value(kind, CType::INT, span))
     }
 
     fn clash<T>(&mut self, at: Span, op: Span, a: &Expr, b: &Expr) -> R<T> {
         let (x, y) = (spell(self.types, &a.ty), spell(self.types, &b.ty));
         self.report(
-            Diagnostic::error(Code::TypeClash, at, format!("`{x}` and `{y}` can't be combined so"))
-                .label(format!("a `{x}`"))
-                .secondary(op, "by this operator")
-                .secondary(b.span, format!("a `{y}`")),
+            Diagnostic::error(
+                Code::TypeClash,
+                at,
+                format!("`{x}` and `{y}` can't be combined so"),
+            )
+            .label(format!("a `{x}`"))
+            .secondary(op, "by this operator")
+            .secondary(b.span, format!("a `{y}`")),
         )
     }
 
@@ -478,8 +551,13 @@ impl Sema<'_> {
             }
             _ => return,
         };
-        let unsigned_wide = matches!(class(self.types, &value.ty), Class::Int { bytes: 4 | 8, signed: false })
-            && width.is_none_or(|w| w > 31);
+        let unsigned_wide = matches!(
+            class(self.types, &value.ty),
+            Class::Int {
+                bytes: 4 | 8,
+                signed: false
+            }
+        ) && width.is_none_or(|w| w > 31);
         let c = i128::from(constant);
         if unsigned_wide && c < 0 {
             // `u32_x == -1` means 0xffffffff, as in C.
@@ -501,8 +579,12 @@ impl Sema<'_> {
         if let Some(always) = always {
             let name = spell(self.types, &value.ty);
             self.warn(
-                Diagnostic::warning(Code::DecidedComparison, span, format!("this comparison is always {always}"))
-                    .label(format!("a `{name}` is between {min} and {max} here")),
+                Diagnostic::warning(
+                    Code::DecidedComparison,
+                    span,
+                    format!("this comparison is always {always}"),
+                )
+                .label(format!("a `{name}` is between {min} and {max} here")),
             );
         }
     }
@@ -532,8 +614,12 @@ impl Sema<'_> {
             (Operand::Str(literal, _), text) if !glob => (text, literal),
             (a, b) => {
                 return self.report(
-                    Diagnostic::error(Code::StringOperand, a.span().to(b.span()), "a string is compared with a literal")
-                        .label("one side has to be a text in double quotes"),
+                    Diagnostic::error(
+                        Code::StringOperand,
+                        a.span().to(b.span()),
+                        "a string is compared with a literal",
+                    )
+                    .label("one side has to be a text in double quotes"),
                 );
             }
         };
@@ -544,7 +630,12 @@ impl Sema<'_> {
             );
         }
         let text = self.text(text)?;
-        let kind = ExprKind::StrCompare { text: Box::new(text), equal, literal, glob };
+        let kind = ExprKind::StrCompare {
+            text: Box::new(text),
+            equal,
+            literal,
+            glob,
+        };
         Ok(value(kind, CType::INT, span))
     }
 
@@ -560,9 +651,11 @@ impl Sema<'_> {
         };
         match operand {
             Operand::Comm(_) => Ok(Text::Comm),
-            Operand::Str(_, span) => {
-                self.report(Diagnostic::error(Code::StringOperand, span, "two literals are never worth comparing"))
-            }
+            Operand::Str(_, span) => self.report(Diagnostic::error(
+                Code::StringOperand,
+                span,
+                "two literals are never worth comparing",
+            )),
             Operand::Value(pointer) => match class(self.types, &pointer.ty) {
                 Class::Ptr(to) if self.is_char(&to) => {
                     let memory = self.memory_of(&pointer, &to);
@@ -577,7 +670,10 @@ impl Sema<'_> {
                 Class::Array { elem, .. } if self.is_char(&CType::Btf(elem)) => {
                     // A flexible array: as long as its string.
                     let pointer = self.rvalue(Operand::Place(place))?;
-                    Ok(Text::Pointer { pointer, memory: Memory::Kernel })
+                    Ok(Text::Pointer {
+                        pointer,
+                        memory: Memory::Kernel,
+                    })
                 }
                 Class::Ptr(_) => {
                     let pointer = self.rvalue(Operand::Place(place))?;
@@ -606,7 +702,11 @@ impl Sema<'_> {
         } else {
             match (&ca, &cb) {
                 (Class::Ptr(x), Class::Ptr(y)) => {
-                    let ty = if *x == CType::Void || a.constant() == Some(0) { b.ty.clone() } else { a.ty.clone() };
+                    let ty = if *x == CType::Void || a.constant() == Some(0) {
+                        b.ty.clone()
+                    } else {
+                        a.ty.clone()
+                    };
                     let same = spell(self.types, x) == spell(self.types, y);
                     let void = *x == CType::Void || *y == CType::Void;
                     if !same && !void {
@@ -629,7 +729,11 @@ impl Sema<'_> {
         if let Some(c) = cond.constant() {
             return Ok(Operand::Value(if c != 0 { a } else { b }));
         }
-        Ok(value(ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty, span))
+        Ok(value(
+            ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)),
+            ty,
+            span,
+        ))
     }
 
     fn cast(&mut self, ty: &ast::TypeName, operand: &ast::Expr, span: Span) -> R<Operand> {
@@ -645,16 +749,24 @@ impl Sema<'_> {
             Class::Composite(_) | Class::Opaque => {
                 let name = spell(self.types, &to);
                 self.report(
-                    Diagnostic::error(Code::BadCast, ty.span, format!("nothing can be cast to `{name}` itself"))
-                        .label("not a scalar type")
-                        .help(format!("cast to a pointer: `({name} *)`")),
+                    Diagnostic::error(
+                        Code::BadCast,
+                        ty.span,
+                        format!("nothing can be cast to `{name}` itself"),
+                    )
+                    .label("not a scalar type")
+                    .help(format!("cast to a pointer: `({name} *)`")),
                 )
             }
             Class::Void | Class::Float | Class::Array { .. } | Class::Func => {
                 let name = spell(self.types, &to);
                 self.report(
-                    Diagnostic::error(Code::BadCast, ty.span, format!("a value can't be cast to `{name}`"))
-                        .label("neither an integer nor a pointer type"),
+                    Diagnostic::error(
+                        Code::BadCast,
+                        ty.span,
+                        format!("a value can't be cast to `{name}`"),
+                    )
+                    .label("neither an integer nor a pointer type"),
                 )
             }
         }
@@ -708,7 +820,11 @@ pub(super) fn pointer_to(id: TypeId) -> CType {
 
 /// Whether the relation holds between two constants.
 pub(super) fn holds(op: Relation, signed: bool, a: i64, b: i64) -> bool {
-    let order = if signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
+    let order = if signed {
+        a.cmp(&b)
+    } else {
+        (a as u64).cmp(&(b as u64))
+    };
     match op {
         Relation::Eq => order.is_eq(),
         Relation::Ne => order.is_ne(),

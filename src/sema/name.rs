@@ -13,8 +13,9 @@ use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
 use crate::types::{NameKind, closest};
 
 /// Every built-in value, for suggestions.
-const BUILTINS: [&str; 11] =
-    ["pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "argc", "return"];
+const BUILTINS: [&str; 11] = [
+    "pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "argc", "return",
+];
 
 impl Sema<'_> {
     pub(super) fn name(&mut self, name: &str, span: Span) -> R<Operand> {
@@ -38,9 +39,13 @@ impl Sema<'_> {
             if let Some((other, second)) = constants.iter().find(|(_, v)| v != first) {
                 let (a, b) = (self.types.c_name(constants[0].0), self.types.c_name(*other));
                 self.warn(
-                    Diagnostic::warning(Code::AmbiguousConstant, span, format!("`{name}` has more than one value"))
-                        .label(format!("taken as {first}, from `{a}`"))
-                        .note(format!("in `{b}` it is {second}")),
+                    Diagnostic::warning(
+                        Code::AmbiguousConstant,
+                        span,
+                        format!("`{name}` has more than one value"),
+                    )
+                    .label(format!("taken as {first}, from `{a}`"))
+                    .note(format!("in `{b}` it is {second}")),
                 );
             }
             return Ok(value(ExprKind::Const(*first as i64), constant_type(*first), span));
@@ -49,7 +54,10 @@ impl Sema<'_> {
             .label("neither an argument nor a built-in, an errno or an enum constant");
         let near = closest(
             name,
-            self.params.iter().map(|p| p.name.clone()).chain(BUILTINS.iter().map(|b| b.to_string())),
+            self.params
+                .iter()
+                .map(|p| p.name.clone())
+                .chain(BUILTINS.iter().map(|b| b.to_string())),
         );
         if !near.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
@@ -74,9 +82,13 @@ impl Sema<'_> {
         match self.builtin_value(name, span) {
             Some(found) => found,
             None => {
-                let mut diag = Diagnostic::error(Code::UnknownName, span, format!("there is no built-in `${name}`"))
-                    .label("not known");
-                let names = BUILTINS.iter().map(|b| b.to_string()).chain(["retval".to_string()]);
+                let mut diag =
+                    Diagnostic::error(Code::UnknownName, span, format!("there is no built-in `${name}`"))
+                        .label("not known");
+                let names = BUILTINS
+                    .iter()
+                    .map(|b| b.to_string())
+                    .chain(["retval".to_string()]);
                 if let Some(near) = closest(name, names).first() {
                     diag = diag.help(format!("did you mean `${near}`?"));
                 }
@@ -107,8 +119,12 @@ impl Sema<'_> {
                     None => {
                         return Some(
                             self.report(
-                                Diagnostic::error(Code::UnknownType, span, "this BTF has no `struct task_struct`")
-                                    .label("so there is no type for it"),
+                                Diagnostic::error(
+                                    Code::UnknownType,
+                                    span,
+                                    "this BTF has no `struct task_struct`",
+                                )
+                                .label("so there is no type for it"),
                             ),
                         );
                     }
@@ -140,8 +156,12 @@ impl Sema<'_> {
     }
 
     fn arguments_note(&self) -> String {
-        let names: Vec<&str> =
-            self.params.iter().map(|p| p.name.as_str()).filter(|name| !name.is_empty()).collect();
+        let names: Vec<&str> = self
+            .params
+            .iter()
+            .map(|p| p.name.as_str())
+            .filter(|name| !name.is_empty())
+            .collect();
         if names.is_empty() {
             format!("`{}` has no named arguments", self.subject)
         } else {
@@ -153,15 +173,24 @@ impl Sema<'_> {
     pub(super) fn argument(&mut self, index: usize, span: Span) -> R<Operand> {
         let ty = CType::Btf(self.params[index].ty);
         match class(self.types, &ty) {
-            Class::Composite(_) => {
-                Ok(Operand::Place(Place { base: Base::Arg(index), path: None, offset: 0, bits: None, ty, span }))
-            }
+            Class::Composite(_) => Ok(Operand::Place(Place {
+                base: Base::Arg(index),
+                path: None,
+                offset: 0,
+                bits: None,
+                ty,
+                span,
+            })),
             Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(value(ExprKind::Arg(index), ty, span)),
             Class::Void | Class::Float | Class::Array { .. } | Class::Func | Class::Opaque => {
                 let name = self.types.c_name(self.params[index].ty);
                 self.report(
-                    Diagnostic::error(Code::Incomplete, span, format!("an argument of type `{name}` can't be read"))
-                        .label("its size or its register is not known"),
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        format!("an argument of type `{name}` can't be read"),
+                    )
+                    .label("its size or its register is not known"),
                 )
             }
         }
@@ -170,9 +199,13 @@ impl Sema<'_> {
     fn return_value(&mut self, span: Span) -> R<Operand> {
         let Some(ret) = self.ret else {
             return self.report(
-                Diagnostic::error(Code::NoReturn, span, format!("`{}` does not return", self.subject))
-                    .label("a tracepoint is hit, it is not called")
-                    .help("trace the function that it is in to see what is returned"),
+                Diagnostic::error(
+                    Code::NoReturn,
+                    span,
+                    format!("`{}` does not return", self.subject),
+                )
+                .label("a tracepoint is hit, it is not called")
+                .help("trace the function that it is in to see what is returned"),
             );
         };
         let ty = CType::Btf(ret);
@@ -185,15 +218,24 @@ impl Sema<'_> {
                         .help(format!("`{subject}()` shows each call")),
                 )
             }
-            Class::Composite(_) => {
-                Ok(Operand::Place(Place { base: Base::Return, path: None, offset: 0, bits: None, ty, span }))
-            }
+            Class::Composite(_) => Ok(Operand::Place(Place {
+                base: Base::Return,
+                path: None,
+                offset: 0,
+                bits: None,
+                ty,
+                span,
+            })),
             Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(value(ExprKind::Return, ty, span)),
             Class::Float | Class::Array { .. } | Class::Func | Class::Opaque => {
                 let name = self.types.c_name(ret);
                 self.report(
-                    Diagnostic::error(Code::Incomplete, span, format!("a return value of type `{name}` can't be read"))
-                        .label("its size or its register is not known"),
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        format!("a return value of type `{name}` can't be read"),
+                    )
+                    .label("its size or its register is not known"),
                 )
             }
         }
@@ -222,9 +264,12 @@ impl Sema<'_> {
             return Ok(CType::Btf(*id));
         }
         let near = closest(&name.node, self.types.names_of(kind));
-        let mut diag =
-            Diagnostic::error(Code::UnknownType, name.span, format!("there is no `{keyword} {}`", name.node))
-                .label("not in the kernel's BTF");
+        let mut diag = Diagnostic::error(
+            Code::UnknownType,
+            name.span,
+            format!("there is no `{keyword} {}`", name.node),
+        )
+        .label("not in the kernel's BTF");
         if !near.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{keyword} {n}`")).collect();
             diag = diag.help(format!("did you mean {}?", near.join(" or ")));
@@ -237,13 +282,26 @@ impl Sema<'_> {
         let own = match name {
             "void" => Some(CType::Void),
             "_Bool" | "bool" => Some(CType::Bool),
-            "char" | "signed char" => Some(CType::Int { bytes: 1, signed: true }),
-            "unsigned char" | "u8" | "__u8" => Some(CType::Int { bytes: 1, signed: false }),
-            "s8" | "__s8" => Some(CType::Int { bytes: 1, signed: true }),
-            "short int" | "short" | "s16" | "__s16" => Some(CType::Int { bytes: 2, signed: true }),
-            "short unsigned int" | "unsigned short" | "u16" | "__u16" => {
-                Some(CType::Int { bytes: 2, signed: false })
-            }
+            "char" | "signed char" => Some(CType::Int {
+                bytes: 1,
+                signed: true,
+            }),
+            "unsigned char" | "u8" | "__u8" => Some(CType::Int {
+                bytes: 1,
+                signed: false,
+            }),
+            "s8" | "__s8" => Some(CType::Int {
+                bytes: 1,
+                signed: true,
+            }),
+            "short int" | "short" | "s16" | "__s16" => Some(CType::Int {
+                bytes: 2,
+                signed: true,
+            }),
+            "short unsigned int" | "unsigned short" | "u16" | "__u16" => Some(CType::Int {
+                bytes: 2,
+                signed: false,
+            }),
             "int" | "s32" | "__s32" => Some(CType::INT),
             "unsigned int" | "u32" | "__u32" => Some(CType::UINT),
             "long int" | "long" | "long long int" | "s64" | "__s64" => Some(CType::LONG),
@@ -268,11 +326,13 @@ impl Sema<'_> {
         if let Some(id) = found.first() {
             return Ok(CType::Btf(*id));
         }
-        let mut diag =
-            Diagnostic::error(Code::UnknownType, span, format!("there is no type `{name}`")).label("not in the kernel's BTF");
-        for (kind, keyword) in
-            [(NameKind::Struct, "struct"), (NameKind::Union, "union"), (NameKind::Enum, "enum")]
-        {
+        let mut diag = Diagnostic::error(Code::UnknownType, span, format!("there is no type `{name}`"))
+            .label("not in the kernel's BTF");
+        for (kind, keyword) in [
+            (NameKind::Struct, "struct"),
+            (NameKind::Union, "union"),
+            (NameKind::Enum, "enum"),
+        ] {
             if !self.types.find(kind, name).is_empty() {
                 diag = diag.help(format!("did you mean `{keyword} {name}`?"));
             }
@@ -285,9 +345,23 @@ impl Sema<'_> {
         let Class::Composite(root) = class(self.types, ty) else {
             return None;
         };
-        let pointer = Expr { kind: ExprKind::Const(0), ty: CType::Ptr(Box::new(ty.clone())), span };
-        let base = Base::Pointer { pointer: Box::new(pointer), memory: crate::typed::Memory::Kernel };
-        Some(Place { base, path: Some(self.path_from(root)), offset: 0, bits: None, ty: ty.clone(), span })
+        let pointer = Expr {
+            kind: ExprKind::Const(0),
+            ty: CType::Ptr(Box::new(ty.clone())),
+            span,
+        };
+        let base = Base::Pointer {
+            pointer: Box::new(pointer),
+            memory: crate::typed::Memory::Kernel,
+        };
+        Some(Place {
+            base,
+            path: Some(self.path_from(root)),
+            offset: 0,
+            bits: None,
+            ty: ty.clone(),
+            span,
+        })
     }
 }
 

@@ -14,14 +14,33 @@ use crate::types::{MemberErrorKind, Type, TypeId};
 impl Sema<'_> {
     /// The way that starts at a struct or union.
     pub(super) fn path_from(&self, root: TypeId) -> Path {
-        Path { root, access: vec![0], through_union: false, text: self.types.c_name(root) }
+        Path {
+            root,
+            access: vec![0],
+            through_union: false,
+            text: self.types.c_name(root),
+        }
     }
 
-    pub(super) fn member(&mut self, base: &ast::Expr, arrow: bool, field: &ast::Ident, span: Span) -> R<Operand> {
+    pub(super) fn member(
+        &mut self,
+        base: &ast::Expr,
+        arrow: bool,
+        field: &ast::Ident,
+        span: Span,
+    ) -> R<Operand> {
         let operand = self.operand(base)?;
-        let operator = Span { start: base.span.end, end: field.span.start };
+        let operator = Span {
+            start: base.span.end,
+            end: field.span.start,
+        };
         let outer = self.aggregate(operand, arrow, operator, field)?;
-        Ok(Operand::Place(self.field(outer, &field.node, field.span, span)?))
+        Ok(Operand::Place(self.field(
+            outer,
+            &field.node,
+            field.span,
+            span,
+        )?))
     }
 
     /// The struct that `.` or `->` is applied to.
@@ -32,7 +51,8 @@ impl Sema<'_> {
             Operand::Place(place) => place.ty.clone(),
             Operand::Str(..) | Operand::Comm(_) => {
                 return self.report(
-                    Diagnostic::error(Code::NotComposite, at, "a string has no members").label("this is a string"),
+                    Diagnostic::error(Code::NotComposite, at, "a string has no members")
+                        .label("this is a string"),
                 );
             }
         };
@@ -75,8 +95,12 @@ impl Sema<'_> {
             (Class::Opaque, _) => {
                 let name = spell(self.types, &ty);
                 self.report(
-                    Diagnostic::error(Code::Incomplete, at, format!("the definition of `{name}` is not in the kernel's BTF"))
-                        .label("its members are not known"),
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        at,
+                        format!("the definition of `{name}` is not in the kernel's BTF"),
+                    )
+                    .label("its members are not known"),
                 )
             }
             (
@@ -140,7 +164,11 @@ impl Sema<'_> {
             let mut at = self.types.complete(id);
             for index in &found.indices {
                 path.through_union |= matches!(self.types.get(at), Type::Union(_));
-                if let Some(member) = self.types.composite(at).and_then(|c| c.members.get(*index as usize).cloned()) {
+                if let Some(member) = self
+                    .types
+                    .composite(at)
+                    .and_then(|c| c.members.get(*index as usize).cloned())
+                {
                     at = self.types.complete(member.ty);
                 }
             }
@@ -154,7 +182,14 @@ impl Sema<'_> {
             width,
             unit: size_of(self.types, &ty).unwrap_or(8) as u8,
         });
-        Ok(Place { base: outer.base, path, offset: bit / 8, bits, ty, span })
+        Ok(Place {
+            base: outer.base,
+            path,
+            offset: bit / 8,
+            bits,
+            ty,
+            span,
+        })
     }
 
     pub(super) fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> R<Operand> {
@@ -166,12 +201,15 @@ impl Sema<'_> {
             Operand::Place(place) => place.ty.clone(),
             Operand::Str(..) | Operand::Comm(_) => {
                 return self.report(
-                    Diagnostic::error(Code::NotIndexable, at, "this string can't be indexed").label("not an array"),
+                    Diagnostic::error(Code::NotIndexable, at, "this string can't be indexed")
+                        .label("not an array"),
                 );
             }
         };
         match (class(self.types, &ty), operand) {
-            (Class::Array { elem, len }, Operand::Place(place)) => self.element(place, elem, len, index, span),
+            (Class::Array { elem, len }, Operand::Place(place)) => {
+                self.element(place, elem, len, index, span)
+            }
             (Class::Ptr(to), operand) => {
                 let pointer = self.rvalue(operand)?;
                 if let (Some(n), Class::Composite(root)) = (index.constant(), class(self.types, &to))
@@ -184,8 +222,18 @@ impl Sema<'_> {
                     let mut path = self.path_from(root);
                     path.access[0] = n32;
                     path.text = format!("{}[{n}]", path.text);
-                    let base = Base::Pointer { pointer: Box::new(pointer), memory };
-                    return Ok(Operand::Place(Place { base, path: Some(path), offset, bits: None, ty: to, span }));
+                    let base = Base::Pointer {
+                        pointer: Box::new(pointer),
+                        memory,
+                    };
+                    return Ok(Operand::Place(Place {
+                        base,
+                        path: Some(path),
+                        offset,
+                        bits: None,
+                        ty: to,
+                        span,
+                    }));
                 }
                 if matches!(class(self.types, &to), Class::Void) {
                     return self.deref(pointer, at).map(Operand::Place);
@@ -197,8 +245,12 @@ impl Sema<'_> {
             (_, _) => {
                 let name = spell(self.types, &ty);
                 self.report(
-                    Diagnostic::error(Code::NotIndexable, at, "only an array or a pointer can be indexed")
-                        .label(format!("this is a `{name}`")),
+                    Diagnostic::error(
+                        Code::NotIndexable,
+                        at,
+                        "only an array or a pointer can be indexed",
+                    )
+                    .label(format!("this is a `{name}`")),
                 )
             }
         }
@@ -209,25 +261,36 @@ impl Sema<'_> {
         let elem_ty = CType::Btf(elem);
         let Some(size) = size_of(self.types, &elem_ty) else {
             return self.report(
-                Diagnostic::error(Code::Incomplete, array.span, "the size of its elements is not known")
-                    .label("can't be indexed"),
+                Diagnostic::error(
+                    Code::Incomplete,
+                    array.span,
+                    "the size of its elements is not known",
+                )
+                .label("can't be indexed"),
             );
         };
         // `x[]`, and the `x[1]` at a struct's end that older code writes for it, have no bound that BTF knows.
         let bound = if len <= 1 { None } else { Some(len) };
         if let Some(n) = index.constant() {
             let inside = n >= 0 && bound.is_none_or(|bound| n < i64::from(bound));
-            let offset = u64::try_from(n).ok().and_then(|n| n.checked_mul(size)).filter(|o| *o < 1 << 28);
+            let offset = u64::try_from(n)
+                .ok()
+                .and_then(|n| n.checked_mul(size))
+                .filter(|o| *o < 1 << 28);
             let (true, Some(offset)) = (inside, offset) else {
                 let name = spell(self.types, &array.ty);
                 return self.report(
-                    Diagnostic::error(Code::OutOfBounds, index.span, format!("index {n} is out of bounds"))
-                        .label(if bound.is_some() {
-                            format!("the array has {len} elements, 0 to {}", len - 1)
-                        } else {
-                            "not a usable index".to_string()
-                        })
-                        .secondary(array.span, format!("a `{name}`")),
+                    Diagnostic::error(
+                        Code::OutOfBounds,
+                        index.span,
+                        format!("index {n} is out of bounds"),
+                    )
+                    .label(if bound.is_some() {
+                        format!("the array has {len} elements, 0 to {}", len - 1)
+                    } else {
+                        "not a usable index".to_string()
+                    })
+                    .secondary(array.span, format!("a `{name}`")),
                 );
             };
             let path = array.path.map(|mut path| {
@@ -236,13 +299,27 @@ impl Sema<'_> {
                 path
             });
             let offset = array.offset + offset;
-            return Ok(Operand::Place(Place { base: array.base, path, offset, bits: None, ty: elem_ty, span }));
+            return Ok(Operand::Place(Place {
+                base: array.base,
+                path,
+                offset,
+                bits: None,
+                ty: elem_ty,
+                span,
+            }));
         }
         let index = self.convert(index, CType::LONG);
         let index = match bound {
             Some(bound) => {
                 let span = index.span;
-                Expr { kind: ExprKind::Checked { index: Box::new(index), bound }, ty: CType::LONG, span }
+                Expr {
+                    kind: ExprKind::Checked {
+                        index: Box::new(index),
+                        bound,
+                    },
+                    ty: CType::LONG,
+                    span,
+                }
             }
             None => index,
         };
