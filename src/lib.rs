@@ -3,6 +3,7 @@ pub mod ctype;
 pub mod diag;
 pub mod errno;
 pub mod ir;
+pub mod lower;
 pub mod parser;
 pub mod sema;
 pub mod span;
