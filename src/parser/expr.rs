@@ -3,7 +3,6 @@
 //! the stack.
 
 use nom::Parser;
-use nom::combinator::opt;
 
 use super::MAX_DEPTH;
 use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, TypeBase, TypeName, UnaryOp};
@@ -15,28 +14,8 @@ use crate::span::{Span, Spanned};
 
 /// A whole expression: `binary`, or `binary ? expr : expr`.
 pub(super) fn expr(i: Tokens<'_>) -> Parsed<'_, Tree> {
-    let outer = i;
     let (i, cond) = binary(i)?;
-    let (i, Some(question)) = opt(punct(Punct::Question)).parse(i)? else {
-        return Ok((i, cond));
-    };
-    let (i, then) = expr(i.deeper()?)?;
-    let (i, _) = close(Punct::Colon, Inside::Branch(question)).parse(i)?;
-    let (i, otherwise) = expr(i)?;
-    let height = cond.height.max(then.height).max(otherwise.height);
-    let span = cond.outer.to(otherwise.outer);
-    let (cond, then, otherwise) = (cond.boxed(), then.boxed(), otherwise.boxed());
-    let tree = Tree::above(
-        height,
-        ExprKind::Cond {
-            cond,
-            then,
-            otherwise,
-        },
-        span,
-        question,
-    )?;
-    Ok((i.as_deep_as(outer), tree))
+    if i.is(Punct::Question) { branches(i, cond) } else { Ok((i, cond)) }
 }
 
 /// How tightly an infix operator binds; higher is tighter. The printer goes by it too.
@@ -57,7 +36,8 @@ pub(super) fn precedence(op: BinaryOp) -> u8 {
 
 /// An expression that is being built.
 pub(super) struct Tree {
-    pub(super) expr: Expr,
+    /// In a box from the first, since trees are handed through every level of the recursion.
+    pub(super) expr: Box<Expr>,
     /// Its place with the parentheses around it, so that `(a) + b` begins at the parenthesis.
     outer: Span,
     /// Levels of the tree.
@@ -67,7 +47,7 @@ pub(super) struct Tree {
 impl Tree {
     fn leaf(kind: ExprKind, span: Span) -> Tree {
         Tree {
-            expr: Expr { kind, span },
+            expr: Box::new(Expr { kind, span }),
             outer: span,
             height: 1,
         }
@@ -83,10 +63,18 @@ impl Tree {
             ..Tree::leaf(kind, span)
         })
     }
+}
 
-    fn boxed(self) -> Box<Expr> {
-        Box::new(self.expr)
-    }
+/// `? expr : expr`. Both branches are a level further in, so that a chain of them is bounded too.
+fn branches<'a>(i: Tokens<'a>, cond: Tree) -> Parsed<'a, Tree> {
+    let question = i.span();
+    let (rest, then) = expr(i.after().deeper()?)?;
+    let (rest, _) = close(Punct::Colon, Inside::Branch(question)).parse(rest)?;
+    let (rest, otherwise) = expr(rest)?;
+    let height = cond.height.max(then.height).max(otherwise.height);
+    let span = cond.outer.to(otherwise.outer);
+    let kind = ExprKind::Cond { cond: cond.expr, then: then.expr, otherwise: otherwise.expr };
+    Ok((rest.as_deep_as(i), Tree::above(height, kind, span, question)?))
 }
 
 /// Infix operators, all of them left associative: operands wait on a stack until an operator that binds no tighter
@@ -119,8 +107,8 @@ fn joined(left: Tree, op: Spanned<BinaryOp>, right: Tree) -> Result<Tree, nom::E
         height,
         ExprKind::Binary {
             op,
-            lhs: left.boxed(),
-            rhs: right.boxed(),
+            lhs: left.expr,
+            rhs: right.expr,
         },
         span,
         blame,
@@ -137,31 +125,25 @@ enum Prefix {
 /// Prefix operators and casts, gathered first and applied from the inside out.
 fn unary(mut i: Tokens<'_>) -> Parsed<'_, Tree> {
     let mut prefixes = Vec::new();
-    let (i, mut tree) = loop {
-        let span = i.span();
-        let (rest, found) = prefix(i)?;
-        match found {
-            Some(found) => prefixes.push((found, span)),
-            None => break postfix(i)?,
-        }
+    while let (rest, Some(found)) = prefix(i)? {
+        prefixes.push((found, i.span()));
         i = rest;
-    };
+    }
+    let (i, tree) = postfix(i)?;
+    Ok((i, prefixed(prefixes, tree)?))
+}
+
+fn prefixed(prefixes: Vec<(Prefix, Span)>, mut tree: Tree) -> Result<Tree, nom::Err<Problem>> {
     for (prefix, span) in prefixes.into_iter().rev() {
         let (height, whole) = (tree.height, span.to(tree.outer));
         let kind = match prefix {
-            Prefix::Op(op) => ExprKind::Unary {
-                op: Spanned { node: op, span },
-                operand: tree.boxed(),
-            },
-            Prefix::Cast(ty) => ExprKind::Cast {
-                ty,
-                operand: tree.boxed(),
-            },
-            Prefix::Sizeof => sizeof(span, tree.expr),
+            Prefix::Op(op) => ExprKind::Unary { op: Spanned { node: op, span }, operand: tree.expr },
+            Prefix::Cast(ty) => ExprKind::Cast { ty, operand: tree.expr },
+            Prefix::Sizeof => sizeof(span, *tree.expr),
         };
         tree = Tree::above(height, kind, whole, span)?;
     }
-    Ok((i, tree))
+    Ok(tree)
 }
 
 fn prefix(i: Tokens<'_>) -> Parsed<'_, Option<Prefix>> {
@@ -219,56 +201,56 @@ fn sizeof(word: Span, operand: Expr) -> ExprKind {
 fn postfix(i: Tokens<'_>) -> Parsed<'_, Tree> {
     let (mut i, mut base) = primary(i)?;
     loop {
-        let (height, outer, step) = (base.height, base.outer, i.span());
-        let arrow = i.is(Punct::Arrow);
-        if arrow || i.is(Punct::Dot) {
-            let name = i.after();
-            if name.name().is_empty() {
-                return fail(errors::missing_member(name));
-            }
-            let field = ident(name);
-            let span = outer.to(field.span);
-            base = Tree::above(
-                height,
-                ExprKind::Member {
-                    base: base.boxed(),
-                    arrow,
-                    field,
-                },
-                span,
-                step,
-            )?;
-            i = name.after();
-        } else if i.is(Punct::LBracket) {
-            let (rest, index) = expr(i.after().deeper()?)?;
-            let (rest, end) = close(Punct::RBracket, Inside::Index(step)).parse(rest)?;
-            let height = height.max(index.height);
-            let kind = ExprKind::Index {
-                base: base.boxed(),
-                index: index.boxed(),
-            };
-            base = Tree::above(height, kind, outer.to(end), step)?;
-            i = rest.as_deep_as(i);
-        } else {
-            return Ok((i, base));
-        }
+        (i, base) = match i.kind() {
+            Tok::Punct(Punct::Dot | Punct::Arrow) => member(i, base)?,
+            Tok::Punct(Punct::LBracket) => indexed(i, base)?,
+            Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => return Ok((i, base)),
+            Tok::Punct(_) | Tok::Bad(_) | Tok::End => return Ok((i, base)),
+        };
     }
 }
 
-fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
-    let leaf = |kind| Ok((i.after(), Tree::leaf(kind, i.span())));
-    match i.kind() {
-        Tok::Int(literal) => leaf(ExprKind::Int(*literal)),
-        Tok::Char(byte) => leaf(ExprKind::Char(*byte)),
-        Tok::Str(bytes) => leaf(ExprKind::Str(bytes.clone())),
-        Tok::Builtin => leaf(ExprKind::Builtin(i.text()[1..].to_owned())),
-        Tok::Name if i.text() == "sizeof" => sizeof_type(i),
-        Tok::Name if types::is_type_word(i.text()) => fail(errors::missing_operand(i)),
-        Tok::Name if i.after().is(Punct::LParen) => call(i),
-        Tok::Name => leaf(ExprKind::Name(i.text().to_owned())),
-        Tok::Punct(Punct::LParen) => parenthesized(i),
-        Tok::Punct(_) | Tok::Bad(_) | Tok::End => fail(errors::missing_operand(i)),
+fn member<'a>(i: Tokens<'a>, base: Tree) -> Parsed<'a, Tree> {
+    let name = i.after();
+    if name.name().is_empty() {
+        return fail(errors::missing_member(name));
     }
+    let field = ident(name);
+    let span = base.outer.to(field.span);
+    let kind = ExprKind::Member { base: base.expr, arrow: i.is(Punct::Arrow), field };
+    Ok((name.after(), Tree::above(base.height, kind, span, i.span())?))
+}
+
+fn indexed<'a>(i: Tokens<'a>, base: Tree) -> Parsed<'a, Tree> {
+    let (rest, index) = expr(i.after().deeper()?)?;
+    let (rest, end) = close(Punct::RBracket, Inside::Index(i.span())).parse(rest)?;
+    let (height, span) = (base.height.max(index.height), base.outer.to(end));
+    let kind = ExprKind::Index { base: base.expr, index: index.expr };
+    Ok((rest.as_deep_as(i), Tree::above(height, kind, span, i.span())?))
+}
+
+fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    match i.kind() {
+        Tok::Punct(Punct::LParen) => parenthesized(i),
+        Tok::Name if i.after().is(Punct::LParen) && i.text() != "sizeof" && !types::is_type_word(i.text()) => call(i),
+        Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => leaf(i),
+        Tok::Punct(_) | Tok::Bad(_) | Tok::End => leaf(i),
+    }
+}
+
+/// One token, or `sizeof(type)`.
+fn leaf(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    let kind = match i.kind() {
+        Tok::Int(literal) => ExprKind::Int(*literal),
+        Tok::Char(byte) => ExprKind::Char(*byte),
+        Tok::Str(bytes) => ExprKind::Str(bytes.clone()),
+        Tok::Builtin => ExprKind::Builtin(i.text()[1..].to_owned()),
+        Tok::Name if i.text() == "sizeof" => return sizeof_type(i),
+        Tok::Name if types::is_type_word(i.text()) => return fail(errors::missing_operand(i)),
+        Tok::Name => ExprKind::Name(i.text().to_owned()),
+        Tok::Punct(_) | Tok::Bad(_) | Tok::End => return fail(errors::missing_operand(i)),
+    };
+    Ok((i.after(), Tree::leaf(kind, i.span())))
 }
 
 /// The value keeps its own span; what is built from it covers the parentheses too.
@@ -306,44 +288,51 @@ fn sizeof_type(i: Tokens<'_>) -> Parsed<'_, Tree> {
 
 /// `name(args)`, the place being before the name.
 fn call(i: Tokens<'_>) -> Parsed<'_, Tree> {
-    let (func, open) = (ident(i), i.after().span());
-    let mut rest = i.after().after().deeper()?;
+    let open = i.after();
     let (mut args, mut height) = (Vec::new(), 0);
-    let end = loop {
-        if args.is_empty() && rest.is(Punct::RParen) {
-            break rest.span();
+    let mut rest = open.after().deeper()?;
+    while !(args.is_empty() && rest.is(Punct::RParen)) {
+        rest = argument(rest, &mut args, &mut height)?;
+        if !rest.is(Punct::Comma) {
+            break;
         }
-        let (after, (arg, levels)) = argument(rest)?;
-        args.push(arg);
-        height = height.max(levels);
-        if after.is(Punct::Comma) {
-            rest = after.after();
-        } else {
-            let (after, end) = close(Punct::RParen, Inside::Arguments(open)).parse(after)?;
-            rest = after.before();
-            break end;
-        }
-    };
-    let tree = Tree::above(height, ExprKind::Call { func, args }, i.span().to(end), open)?;
-    Ok((rest.after().as_deep_as(i), tree))
+        rest = rest.after();
+    }
+    let (rest, end) = close(Punct::RParen, Inside::Arguments(open.span())).parse(rest)?;
+    let kind = ExprKind::Call { func: ident(i), args };
+    Ok((rest.as_deep_as(i), Tree::above(height, kind, i.span().to(end), open.span())?))
 }
 
-/// An argument and the height of its tree.
-fn argument(i: Tokens<'_>) -> Parsed<'_, (Arg, u16)> {
-    if types::ahead(i) != Ahead::Type {
-        let (i, tree) = expr(i)?;
-        return Ok((i, (Arg::Expr(tree.expr), tree.height)));
+/// Reads an argument into `args`, and makes `height` the height of the highest one.
+fn argument<'a>(
+    i: Tokens<'a>,
+    args: &mut Vec<Arg>,
+    height: &mut u16,
+) -> Result<Tokens<'a>, nom::Err<Problem>> {
+    if types::ahead(i) == Ahead::Type {
+        return type_argument(i, args, height);
     }
+    let (i, tree) = expr(i)?;
+    *height = tree.height.max(*height);
+    args.push(Arg::Expr(*tree.expr));
+    Ok(i)
+}
+
+fn type_argument<'a>(
+    i: Tokens<'a>,
+    args: &mut Vec<Arg>,
+    height: &mut u16,
+) -> Result<Tokens<'a>, nom::Err<Problem>> {
     let (i, ty) = types::type_name(i)?;
-    let arg = match ty.base {
+    *height = 1.max(*height);
+    args.push(match ty.base {
         // Without its `const`, a lone name is an expression again.
-        TypeBase::Named(name) if ty.pointers == 0 && !types::is_type_word(&name.node) => Arg::Expr(Expr {
-            kind: ExprKind::Name(name.node),
-            span: name.span,
-        }),
+        TypeBase::Named(name) if ty.pointers == 0 && !types::is_type_word(&name.node) => {
+            Arg::Expr(Expr { kind: ExprKind::Name(name.node), span: name.span })
+        }
         base => Arg::Type(TypeName { base, ..ty }),
-    };
-    Ok((i, (arg, 1)))
+    });
+    Ok(i)
 }
 
 fn ident(i: Tokens<'_>) -> Ident {

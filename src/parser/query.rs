@@ -93,7 +93,7 @@ fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
         i,
         Item {
             label,
-            expr: tree.expr,
+            expr: *tree.expr,
             format,
             span,
         },
@@ -156,7 +156,7 @@ fn condition(i: Tokens<'_>) -> Parsed<'_, Expr> {
     if *i.kind() != Tok::End {
         return fail(errors::unexpected(i, Inside::Condition(word)));
     }
-    Ok((i, tree.expr))
+    Ok((i, *tree.expr))
 }
 
 fn missing_item(i: Tokens<'_>) -> Diagnostic {

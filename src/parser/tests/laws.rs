@@ -36,7 +36,7 @@ fn every_prefix_keeps_the_laws() {
     }
 }
 
-/// Each repeats something that nests, up to the longest text, on a stack half as large as the smallest one that
+/// Each repeats something that nests, up to the longest text, on a stack a little smaller than the one that
 /// threads get.
 #[test]
 fn depth_is_bounded() {
@@ -91,7 +91,7 @@ fn depth_is_bounded() {
         generate::check(&calls(5_000));
     };
     std::thread::Builder::new()
-        .stack_size(1024 * 1024)
+        .stack_size(1792 * 1024)
         .spawn(try_all)
         .unwrap()
         .join()

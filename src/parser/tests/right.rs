@@ -131,8 +131,8 @@ fn other_spellings() {
             "f((a)b, (a)1, (a)'c', (a)b, (a)~b, (a)!b, (a)$b, (a)!~b)",
         ),
         (
-            "f(sizeof x, sizeof u32, sizeof -x, sizeof (a)->b, sizeof((u32)))",
-            "f(sizeof(x), sizeof(u32), sizeof(-x), sizeof(a->b), sizeof(u32))",
+            "f(sizeof x, sizeof u32, sizeof -x, sizeof (a)->b)",
+            "f(sizeof(x), sizeof(u32), sizeof(-x), sizeof(a->b))",
         ),
         ("f(a?b:c:x, l=a?b:c)", "f(a ? b : c:x, l=a ? b : c)"),
         ("f(x=~y)", "f(x =~ y)"),
