@@ -1,0 +1,1 @@
+//! A small made-up kernel for tests and fuzzing.
