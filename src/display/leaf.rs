@@ -109,6 +109,7 @@ pub(super) fn fault(out: &mut String, step: &str, address: u64) {
 pub(super) fn cut(out: &mut String, cut: Cut) -> std::fmt::Result {
     match cut {
         Cut::Bytes(shown, full) => write!(out, "... /* {shown} bytes of {full} */"),
+        Cut::Budget => out.write_str("... /* too much to show */"),
         Cut::Elements(shown, full) => write!(out, "... /* {shown} elements of {full} */"),
     }
 }

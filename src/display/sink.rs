@@ -87,6 +87,8 @@ pub(super) enum Cut {
     Bytes(u32, u32),
     /// So many elements of so many are shown.
     Elements(u32, u32),
+    /// More than one value may take.
+    Budget,
 }
 
 /// What comes after the bytes of a string or of raw memory that are shown.

@@ -45,7 +45,7 @@ pub(super) struct Walker<'w, 'a, S> {
 }
 
 /// Members and elements of one item. Types that contain themselves, which only broken BTF has, would never end.
-const BUDGET: u32 = 1 << 18;
+const BUDGET: u32 = 1 << 16;
 
 /// Structs and arrays inside each other, whatever the options say: each takes a frame of the stack.
 const DEPTH_MAX: u32 = 64;
@@ -239,8 +239,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
     fn memory(&mut self, shape: &Shape, hint: Hint, value: &[u8], copied: u32, full: u32) -> Option<()> {
         let bytes = clip(value, copied);
         let cut = (bytes.len() < full as usize).then_some(Cut::Bytes(bytes.len() as u32, full));
-        let is_text = matches!(shape.kind, ShapeKind::Array { text: true, .. });
-        if is_text || !self.formatted_bytes(value_cast(shape), bytes, full) {
+        if !self.formatted_bytes(value_cast(shape), bytes, full) {
             self.value(shape, bytes, Place::top(hint, cut));
         }
         (bytes.len() == copied as usize).then_some(())
@@ -321,11 +320,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 len,
                 text,
             } => {
-                let as_text = matches!(
-                    self.format,
-                    None | Some(Format::String | Format::Char | Format::Dump)
-                );
-                if *text && as_text {
+                if *text && !self.wants_numbers() {
                     self.char_array(cast, bytes, *len);
                 } else if place.depth >= DEPTH_MAX {
                     self.sink.leaf(cast, Leaf::Elided(Brackets::Square));
@@ -368,7 +363,8 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         let mut shown = false;
         for member in members {
             let Some(left) = self.budget.checked_sub(1) else {
-                break;
+                self.sink.cut(Cut::Budget);
+                return true;
             };
             self.budget = left;
             let place = Place {
@@ -443,6 +439,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 return;
             }
             let Some(left) = self.budget.checked_sub(1) else {
+                self.sink.cut(Cut::Budget);
                 return;
             };
             self.budget = left;
@@ -454,6 +451,30 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
             self.sink.end_member(repeats as u32);
             index += repeats;
             shown += 1;
+        }
+    }
+
+    /// Whether the format is one for numbers, so that characters are shown as such.
+    fn wants_numbers(&self) -> bool {
+        match self.format {
+            Some(
+                Format::Signed
+                | Format::Unsigned
+                | Format::Hex
+                | Format::Octal
+                | Format::Binary
+                | Format::BigEndian,
+            ) => true,
+            Some(
+                Format::Char
+                | Format::String
+                | Format::Ip
+                | Format::Mac
+                | Format::Symbol
+                | Format::Errno
+                | Format::Dump,
+            )
+            | None => false,
         }
     }
 
