@@ -81,7 +81,11 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
         Leaf::Ip4(bytes) => write!(out, "{}", Ipv4Addr::from(*bytes)),
         Leaf::Ip6(bytes) => write!(out, "{}", Ipv6Addr::from(*bytes)),
         Leaf::Mac([a, b, c, d, e, f]) => write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
-        Leaf::List(next, prev) => write!(out, "{{.next={next:#x}, .prev={prev:#x}}}"),
+        Leaf::List(next, prev) => {
+            list_link(out, "{.next=", *next);
+            list_link(out, ", .prev=", *prev);
+            out.write_str("}")
+        }
         Leaf::Elided(Brackets::Curly) => out.write_str("{...}"),
         Leaf::Elided(Brackets::Square) => out.write_str("[...]"),
         Leaf::Cut(what) => cut(out, *what),
@@ -137,6 +141,16 @@ pub(super) fn rest(out: &mut String, shown: &[u8], tail: Tail) -> std::fmt::Resu
         Tail::Of(full) => cut(out, Cut::Bytes(shown.len() as u32, full)),
         Tail::Maybe => out.write_str("..."),
     }
+}
+
+fn list_link(out: &mut String, label: &str, address: u64) {
+    out.push_str(label);
+    let link = if address == 0 {
+        Leaf::Null
+    } else {
+        Leaf::Pointer(address)
+    };
+    write(out, &link);
 }
 
 fn symbol(out: &mut String, at: &Symbol<'_>) -> std::fmt::Result {

@@ -8,6 +8,7 @@ mod bytes;
 mod compact;
 mod escape;
 mod leaf;
+mod number;
 mod paint;
 mod shape;
 mod sink;

@@ -7,10 +7,9 @@ use std::rc::Rc;
 
 use crate::wire::{self, Format, ItemLayout, ValueLayout};
 
-use super::bytes::{all_zero, bits, c_string, read_le, sign_extend, u32_at, u64_at};
-use super::escape;
+use super::bytes::{all_zero, bits, c_string, read_le, u32_at, u64_at};
 use super::leaf::err_ptr;
-use super::shape::{Enum, Hint, Member, Shape, ShapeKind, Shapes};
+use super::shape::{Hint, Member, Shape, ShapeKind, Shapes};
 use super::sink::{Brackets, Cut, Leaf, Sink, Tail};
 use super::{Options, Symbols};
 
@@ -50,29 +49,20 @@ const BUDGET: u32 = 1 << 16;
 /// Structs and arrays inside each other, whatever the options say: each takes a frame of the stack.
 const DEPTH_MAX: u32 = 64;
 
-/// From here on up there are only the kernel's image and its modules on x86-64: pointers to there have symbols.
-const IMAGE: u64 = 0xffff_ffff_8000_0000;
-
-/// Symbols whose nearest neighbour is farther away than this are of something else.
-const SYMBOL_REACH: u64 = 1 << 16;
-
-/// Unsigned numbers from here on up are kernel addresses, or all ones.
-const KERNEL: u128 = 0xffff_8000_0000_0000;
-
 /// This many equal elements of an array are folded.
 const FOLD: usize = 4;
 
 /// Where a value stands.
 #[derive(Clone, Copy)]
-struct Place {
+pub(super) struct Place {
     /// Structs, unions and arrays around it.
-    depth: u32,
+    pub(super) depth: u32,
     /// Structs and unions around it that have a name: what `--depth` counts.
     level: u32,
     /// In an array: the array's cast has told the type.
     in_array: bool,
     /// What the names around it say about its numbers.
-    hint: Hint,
+    pub(super) hint: Hint,
     /// How many bytes of how many are there, if not all are. Only at depth 0.
     cut: Option<Cut>,
 }
@@ -245,46 +235,6 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         (bytes.len() == copied as usize).then_some(())
     }
 
-    /// Shows memory as a whole if the format says so.
-    fn formatted_bytes(&mut self, cast: Option<&str>, bytes: &[u8], full: u32) -> bool {
-        let tail = if bytes.len() < full as usize {
-            Tail::Of(full)
-        } else {
-            Tail::Whole
-        };
-        let leaf = match self.format {
-            Some(Format::String) => {
-                let shown = c_string(bytes);
-                let ends = shown.len() < bytes.len() || tail == Tail::Whole;
-                self.text(shown, if ends { shown.len() as u32 } else { full }, false)
-            }
-            Some(Format::Dump) => Leaf::Dump(bytes, tail),
-            Some(Format::Ip) => match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
-                (Ok(four), _) => Leaf::Ip4(four),
-                (_, Ok(sixteen)) => Leaf::Ip6(sixteen),
-                (Err(_), Err(_)) => return false,
-            },
-            Some(Format::Mac) => match bytes.first_chunk::<6>() {
-                Some(six) => Leaf::Mac(*six),
-                None => return false,
-            },
-            Some(
-                Format::Signed
-                | Format::Unsigned
-                | Format::Hex
-                | Format::Octal
-                | Format::Binary
-                | Format::Char
-                | Format::Symbol
-                | Format::Errno
-                | Format::BigEndian,
-            )
-            | None => return false,
-        };
-        self.sink.leaf(cast, leaf);
-        true
-    }
-
     /// Shows a value of any type. `false` if it is a struct or union of which nothing was to be shown.
     fn value(&mut self, shape: &Shape, bytes: &[u8], place: Place) -> bool {
         let place = Place {
@@ -454,30 +404,6 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         }
     }
 
-    /// Whether the format is one for numbers, so that characters are shown as such.
-    fn wants_numbers(&self) -> bool {
-        match self.format {
-            Some(
-                Format::Signed
-                | Format::Unsigned
-                | Format::Hex
-                | Format::Octal
-                | Format::Binary
-                | Format::BigEndian,
-            ) => true,
-            Some(
-                Format::Char
-                | Format::String
-                | Format::Ip
-                | Format::Mac
-                | Format::Symbol
-                | Format::Errno
-                | Format::Dump,
-            )
-            | None => false,
-        }
-    }
-
     /// A C string: what comes after the NUL is no part of it. Without a NUL, all of it.
     fn char_array(&mut self, cast: Option<&str>, bytes: &[u8], len: u32) {
         let bytes = clip(bytes, len);
@@ -495,119 +421,6 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         };
         self.sink.leaf(cast, leaf);
     }
-
-    /// A string of `full` bytes, the first of which are `bytes`.
-    fn text<'x>(&self, bytes: &'x [u8], full: u32, filled: bool) -> Leaf<'x> {
-        let shown = escape::cut_at(bytes, self.options.max_string as usize);
-        let tail = if shown < full as usize {
-            Tail::Of(full)
-        } else if filled {
-            Tail::Maybe
-        } else {
-            Tail::Whole
-        };
-        Leaf::Text(bytes.get(..shown).unwrap_or(bytes), tail)
-    }
-
-    /// Shows a number of `width` bits, the others of which are zero.
-    fn number(&mut self, shape: &Shape, raw: u128, width: u32, place: Place) {
-        let cast = place.cast(shape);
-        if self.formatted_number(cast, shape, raw, width, place) {
-            return;
-        }
-        let address = raw as u64;
-        let leaf = match &shape.kind {
-            ShapeKind::Int { signed: true } => Leaf::Signed(sign_extend(raw, width)),
-            ShapeKind::Int { signed: false } => match if shape.hint == Hint::None {
-                place.hint
-            } else {
-                shape.hint
-            } {
-                Hint::Hex => Leaf::Hex(raw),
-                Hint::Octal => Leaf::Octal(raw),
-                Hint::None if width == 64 && raw >= KERNEL => Leaf::Hex(raw),
-                Hint::None => Leaf::Unsigned(raw),
-            },
-            ShapeKind::Bool => Leaf::Bool(raw != 0),
-            ShapeKind::Char { signed } => match raw as u8 {
-                byte @ b' '..=b'~' if width == 8 => Leaf::Char(byte),
-                _ if *signed => Leaf::Signed(sign_extend(raw, width)),
-                _ => Leaf::Unsigned(raw),
-            },
-            ShapeKind::Float => match width {
-                32 => Leaf::Float(f32::from_bits(raw as u32)),
-                64 => Leaf::Double(f64::from_bits(raw as u64)),
-                _ => Leaf::Hex(raw),
-            },
-            ShapeKind::Enum(e) => enum_leaf(e, raw, width),
-            ShapeKind::Pointer { function } => match (address, err_ptr(address)) {
-                (0, _) => Leaf::Null,
-                (_, Some(number)) => Leaf::ErrPtr(number),
-                (_, None) if *function => Leaf::Symbol(address, self.symbols.resolve(address)),
-                (_, None) if address >= IMAGE => match self.symbols.resolve(address) {
-                    Some(symbol) if symbol.offset < SYMBOL_REACH => Leaf::Located(address, symbol),
-                    Some(_) | None => Leaf::Pointer(address),
-                },
-                (_, None) => Leaf::Pointer(address),
-            },
-            ShapeKind::Void | ShapeKind::Opaque | ShapeKind::Composite { .. } | ShapeKind::Array { .. } => {
-                Leaf::Hex(raw)
-            }
-        };
-        self.sink.leaf(cast, leaf);
-    }
-
-    /// Shows a number in the item's format, if it has one that fits.
-    fn formatted_number(
-        &mut self,
-        cast: Option<&str>,
-        shape: &Shape,
-        raw: u128,
-        width: u32,
-        place: Place,
-    ) -> bool {
-        let Some(format) = self.format else {
-            return false;
-        };
-        let is_pointer = matches!(shape.kind, ShapeKind::Pointer { .. });
-        // A format for the numbers of a struct is not meant for its pointers, and none fits what is not whole.
-        if matches!(shape.kind, ShapeKind::Float)
-            || (is_pointer && place.depth > 0 && format != Format::Symbol)
-        {
-            return false;
-        }
-        let memory = raw.to_le_bytes();
-        let size = (width / 8) as usize;
-        let whole = width.is_multiple_of(8);
-        let leaf = match format {
-            Format::Signed => Leaf::Signed(sign_extend(raw, width)),
-            Format::Unsigned => Leaf::Unsigned(raw),
-            Format::Hex => Leaf::Hex(raw),
-            Format::Octal => Leaf::Octal(raw),
-            Format::Binary => Leaf::Binary(raw),
-            Format::Char => Leaf::Char(raw as u8),
-            Format::Symbol => Leaf::Symbol(raw as u64, self.symbols.resolve(raw as u64)),
-            Format::Errno => Leaf::Errno(sign_extend(raw, width)),
-            Format::BigEndian if whole => {
-                let swapped = memory
-                    .iter()
-                    .take(size)
-                    .fold(0u128, |sum, byte| (sum << 8) | u128::from(*byte));
-                if matches!(shape.kind, ShapeKind::Int { signed: true }) {
-                    Leaf::Signed(sign_extend(swapped, width))
-                } else {
-                    Leaf::Unsigned(swapped)
-                }
-            }
-            Format::String | Format::Ip | Format::Mac | Format::Dump if whole => {
-                let bytes = memory.get(..size).unwrap_or(&memory);
-                return self.formatted_bytes(cast, bytes, size as u32);
-            }
-            Format::BigEndian | Format::String | Format::Ip | Format::Mac | Format::Dump => return false,
-        };
-        self.sink.leaf(cast, leaf);
-        true
-    }
 }
 
 impl Place {
@@ -621,21 +434,8 @@ impl Place {
         }
     }
 
-    fn cast<'x>(&self, shape: &'x Shape) -> Option<&'x str> {
+    pub(super) fn cast<'x>(&self, shape: &'x Shape) -> Option<&'x str> {
         if self.in_array { None } else { value_cast(shape) }
-    }
-}
-
-fn enum_leaf(e: &Enum, raw: u128, width: u32) -> Leaf<'_> {
-    let value = if e.signed {
-        sign_extend(raw, width)
-    } else {
-        raw as i128
-    };
-    match e.name(value) {
-        Some(name) => Leaf::Name(name),
-        None if e.flags && raw != 0 => Leaf::Flags(e, raw),
-        None => Leaf::Signed(value),
     }
 }
 

@@ -62,7 +62,7 @@ fn an_event_looks_as_ksnoop_prints_it() {
                                       (struct){
                                        ._skb_refdst = (long unsigned int)0xffff888005548040,
                                       },
-                                      .tcp_tsorted_anchor = (struct list_head){.next=0xffff888005548040, .prev=0x0},
+                                      .tcp_tsorted_anchor = (struct list_head){.next=0xffff888005548040, .prev=NULL},
                                       ._sk_redir = (long unsigned int)0xffff888005548040,
                                      },
                                      .len = (unsigned int)628,
@@ -107,7 +107,7 @@ fn the_compact_format_is_one_line() {
     assert_eq!(
         print(&types, Options::new(Layout::Compact), &layout, &record),
         "     45161385520    1      366 ip_rcv(skb->len=628, skb=0xffff888004432700 {.cb=\"\\x82\\x02\", \
-         {{._skb_refdst=0xffff888005548040}, .tcp_tsorted_anchor={.next=0xffff888005548040, .prev=0x0}, \
+         {{._skb_refdst=0xffff888005548040}, .tcp_tsorted_anchor={.next=0xffff888005548040, .prev=NULL}, \
          ._sk_redir=0xffff888005548040}, .len=628, .mac_len=14, .data=0xffff88800574a410, .users={...}}) = -11, x=true\n"
     );
 }
@@ -210,7 +210,7 @@ fn what_was_not_copied_is_told() {
     assert_eq!(
         memory(&types, Options::new(TEXT), skb, None, &bytes[..30]),
         "(struct sk_buff){\n .cb = (char[8])\"\\x82\\x02\",\n (union){\n  (struct){\n   ._skb_refdst = (long unsigned \
-         int)0xffff888005548040,\n  },\n  .tcp_tsorted_anchor = (struct list_head){.next=0xffff888005548040, .prev=0x0},\n  \
+         int)0xffff888005548040,\n  },\n  .tcp_tsorted_anchor = (struct list_head){.next=0xffff888005548040, .prev=NULL},\n  \
          ._sk_redir = (long unsigned int)0xffff888005548040,\n },\n .len = (unsigned int)628,\n ... /* 30 bytes of 56 */\n}"
     );
     assert_eq!(
