@@ -5,6 +5,8 @@ pub mod display;
 pub mod errno;
 pub mod ir;
 pub mod parser;
+pub mod sema;
 pub mod span;
+pub mod typed;
 pub mod types;
 pub mod wire;

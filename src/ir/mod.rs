@@ -1,10 +1,15 @@
 //! The IR: one function for each BPF program, in SSA form with block parameters, without loops. Lowering makes it, code
 //! generation reads it. It prints to a text and parses back from it. Never knows the query's syntax.
 
+pub mod build;
 mod entities;
+mod helper;
 mod inst;
+mod visit;
 
+pub use build::Builder;
 pub use entities::{Block, Inst, MapRef, Reloc, Slot, Value};
+pub use helper::ArgKind;
 pub use inst::{
     BinaryOp, Bits, BlockCall, CmpOp, Helper, InstData, Offset, Operand, Space, Terminator, Type, Width,
 };
@@ -41,6 +46,25 @@ pub struct Func {
     pub maps: PrimaryMap<MapRef, MapData>,
 }
 
+impl Func {
+    /// A function without blocks.
+    pub fn new(name: String, section: String) -> Func {
+        Func {
+            name,
+            section,
+            blocks: PrimaryMap::new(),
+            layout: Vec::new(),
+            insts: PrimaryMap::new(),
+            results: SecondaryMap::new(),
+            origins: SecondaryMap::new(),
+            values: PrimaryMap::new(),
+            slots: PrimaryMap::new(),
+            relocs: PrimaryMap::new(),
+            maps: PrimaryMap::new(),
+        }
+    }
+}
+
 /// A block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockData {
@@ -50,6 +74,8 @@ pub struct BlockData {
     pub insts: Vec<Inst>,
     /// How it ends; `None` only while it is being built.
     pub end: Option<Terminator>,
+    /// Why it ends so.
+    pub end_origin: Origin,
     /// A remark for listings: what the block is for.
     pub note: String,
 }

@@ -1,1 +1,0 @@
-//! A small made-up kernel for tests and fuzzing.
