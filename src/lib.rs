@@ -1,6 +1,7 @@
 //! ksnoop-jit: a query becomes a BPF program.
 pub mod ctype;
 pub mod diag;
+pub mod display;
 pub mod errno;
 pub mod ir;
 pub mod lower;
