@@ -371,6 +371,64 @@ codes! {
     MisplacedFormat = "E0159",
     /// An `if` where none can be.
     MisplacedIf = "E0160",
+    /// A kernel function that BTF doesn't have.
+    UnknownFunction = "E0201",
+    /// A function name that means more than one function.
+    AmbiguousFunction = "E0202",
+    /// A module without BTF.
+    UnknownModule = "E0203",
+    /// A tracepoint that BTF doesn't have.
+    UnknownTracepoint = "E0204",
+    /// A kind of target that this build can't trace.
+    UnsupportedTarget = "E0205",
+    /// A name that is no argument, built-in, constant or function.
+    UnknownName = "E0210",
+    /// An enum constant that has different values in different enums.
+    AmbiguousConstant = "E0211",
+    /// A return value where there is none.
+    NoReturn = "E0212",
+    /// A type that BTF doesn't have.
+    UnknownType = "E0301",
+    /// A type whose definition BTF doesn't have.
+    Incomplete = "E0302",
+    /// A member that the struct or union doesn't have.
+    UnknownMember = "E0303",
+    /// Members of something that has none.
+    NotComposite = "E0304",
+    /// `.` on a pointer.
+    DotForArrow = "E0305",
+    /// `->` on a struct.
+    ArrowForDot = "E0306",
+    /// Following something that is no pointer.
+    NotPointer = "E0307",
+    /// An index on something that is no array or pointer.
+    NotIndexable = "E0308",
+    /// A constant index that the array doesn't have.
+    OutOfBounds = "E0309",
+    /// A struct where a value is needed.
+    NotScalar = "E0310",
+    /// Types that don't go together.
+    TypeClash = "E0311",
+    /// A cast to a type that nothing can be cast to.
+    BadCast = "E0312",
+    /// The address of a bitfield.
+    BitfieldAddress = "E0313",
+    /// The address of something that is not in memory.
+    NoAddress = "E0314",
+    /// A string where it can't be.
+    StringOperand = "E0401",
+    /// A shift by more bits than there are.
+    BadShift = "E0402",
+    /// A division by a constant zero.
+    DivisionByZero = "E0403",
+    /// A comparison whose result is known without the value.
+    DecidedComparison = "E0404",
+    /// Wrong arguments of a built-in function.
+    BadArguments = "E0405",
+    /// A built-in function where it can't be.
+    MisplacedCall = "E0406",
+    /// A format that doesn't exist or doesn't fit the value.
+    BadFormat = "E0501",
 }
 
 impl fmt::Display for Code {

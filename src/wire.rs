@@ -1,0 +1,155 @@
+//! The one contract between generated code and display: how an event lies in the ring buffer. Lowering makes a
+//! [`RecordLayout`] and stores by it, display reads by it. Goes in: nothing; comes out: plain data. Never
+//! touches bytes itself.
+
+use crate::ctype::CType;
+use crate::span::Span;
+use crate::types::TypeId;
+
+/// Byte offset of the event number (`u32`, the layout's [`RecordLayout::event`]).
+pub const EVENT: u32 = 0;
+/// Byte offset of the CPU (`u32`).
+pub const CPU: u32 = 4;
+/// Byte offset of the time (`u64`, nanoseconds of `bpf_ktime_get_ns`).
+pub const TIME: u32 = 8;
+/// Byte offset of the thread id (`u32`; `bpf_get_current_pid_tgid`'s low half).
+pub const TID: u32 = 16;
+/// Byte offset of the process id (`u32`; its high half).
+pub const PID: u32 = 20;
+/// Size of what every record begins with, in bytes.
+pub const HEADER: u32 = 24;
+
+/// In an item: byte offset of its fault (`u32`: 0 is none, N is the Nth of [`ItemLayout::steps`], from 1).
+pub const FAULT: u32 = 0;
+/// In an item: byte offset of its length (`u32`: bytes of a string or buffer that were copied, its NUL not counted).
+pub const LENGTH: u32 = 4;
+/// In an item: byte offset of its value. After a fault, the address that could not be used lies here (`u64`).
+pub const VALUE: u32 = 8;
+
+/// When in a call an event is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// When the function is entered.
+    Entry,
+    /// When it returns.
+    Return,
+    /// At its return, with values that were read at its entry.
+    Both,
+    /// There is no call: a tracepoint, a USDT probe.
+    Hit,
+}
+
+/// One kind of event: what generated code writes and display reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordLayout {
+    /// The number in the record at [`EVENT`]; unique in one artifact.
+    pub event: u32,
+    /// Size of the whole record in bytes, a multiple of 8.
+    pub size: u32,
+    /// What was hit: the function or tracepoint.
+    pub name: String,
+    /// Which of the query texts of the artifact this belongs to.
+    pub query: usize,
+    /// When it is made.
+    pub phase: Phase,
+    /// Its values, in the order they are shown.
+    pub items: Vec<ItemLayout>,
+}
+
+/// One value of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ItemLayout {
+    /// What it is called: its label, else the expression as written.
+    pub label: String,
+    /// Where it lies: byte offset of its fault word from the record's start, a multiple of 8.
+    pub offset: u32,
+    /// How the bytes at [`VALUE`] are laid out.
+    pub value: ValueLayout,
+    /// Its C type.
+    pub ty: CType,
+    /// How to show it, if the query says.
+    pub format: Option<Format>,
+    /// Where in the query it is.
+    pub span: Span,
+    /// The steps that can fault, as text (`a->b`): what a fault word of N names is `steps[N - 1]`.
+    pub steps: Vec<String>,
+}
+
+/// How the bytes of one value are laid out, from [`VALUE`] on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueLayout {
+    /// A `u64`: the value as C converts it, sign- or zero-extended from its type to 64 bits.
+    Scalar,
+    /// A `u64`, the pointer, then `copied` bytes of what it points to, which is `pointee` of `full` bytes. A fault
+    /// with a step in `steps` means that the pointer is bad, the copy is then undefined and the pointer is shown.
+    Pointee {
+        /// What it points to.
+        pointee: TypeId,
+        /// Bytes that are in the record.
+        copied: u32,
+        /// Its size.
+        full: u32,
+    },
+    /// `copied` bytes of a struct, union or array of `full` bytes.
+    Bytes {
+        /// Bytes that are in the record.
+        copied: u32,
+        /// Its size.
+        full: u32,
+    },
+    /// Up to `capacity` bytes of a NUL-terminated string; how many is at [`LENGTH`].
+    String {
+        /// Room in bytes.
+        capacity: u32,
+    },
+    /// Raw memory (`buf(p, n)`): up to `capacity` bytes; how many is at [`LENGTH`].
+    Buffer {
+        /// Room in bytes.
+        capacity: u32,
+    },
+}
+
+/// How a value is to be shown, from `:FORMAT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Signed decimal.
+    Signed,
+    /// Unsigned decimal.
+    Unsigned,
+    /// Hexadecimal.
+    Hex,
+    /// Octal.
+    Octal,
+    /// Binary.
+    Binary,
+    /// A character.
+    Char,
+    /// A string.
+    String,
+    /// An IPv4 or IPv6 address, by the value's size.
+    Ip,
+    /// A MAC address.
+    Mac,
+    /// A kernel symbol.
+    Symbol,
+    /// An errno name.
+    Errno,
+    /// A hex dump.
+    Dump,
+    /// A big-endian number.
+    BigEndian,
+}
+
+impl ValueLayout {
+    /// Bytes from the item's start to its end, header included, a multiple of 8.
+    pub fn item_size(&self) -> u32 {
+        let value = match self {
+            ValueLayout::Scalar => 8,
+            ValueLayout::Pointee { copied, .. } => 8 + copied,
+            ValueLayout::Bytes { copied, .. } => *copied,
+            ValueLayout::String { capacity } | ValueLayout::Buffer { capacity } => *capacity,
+        };
+        // A fault stores an address, so there is always room for one.
+        VALUE + value.max(8).next_multiple_of(8)
+    }
+}
