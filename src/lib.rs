@@ -1,8 +1,10 @@
 //! ksnoop-jit: a query becomes a BPF program.
 pub mod ctype;
 pub mod diag;
+pub mod display;
 pub mod errno;
 pub mod ir;
+pub mod lower;
 pub mod parser;
 pub mod sema;
 pub mod span;

@@ -68,10 +68,8 @@ impl Events {
             return Err(fail(io::Error::last_os_error()));
         }
         // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-        let events = Events {
-            ring,
-            epoll: unsafe { OwnedFd::from_raw_fd(fd) },
-        };
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let events = Events { ring, epoll };
         events.add(events.ring.as_raw_fd(), RING)?;
         Ok(events)
     }

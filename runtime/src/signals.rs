@@ -44,10 +44,8 @@ impl Signals {
             return Err(fail(io::Error::last_os_error()));
         }
         // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-        Ok(Signals {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            before,
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Signals { fd, before })
     }
 
     /// The signal that came, if one did; each is told once.
