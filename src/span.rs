@@ -16,12 +16,18 @@ impl Span {
     /// The range from `start` up to, not including, `end`.
     pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end);
-        Span { start: start as u32, end: end as u32 }
+        Span {
+            start: start as u32,
+            end: end as u32,
+        }
     }
 
     /// The smallest range that covers both.
     pub fn to(self, other: Span) -> Span {
-        Span { start: self.start.min(other.start), end: self.end.max(other.end) }
+        Span {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
     }
 
     /// The text it covers; the empty string if `src` is not the text that it was made for.

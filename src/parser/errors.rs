@@ -51,7 +51,7 @@ pub(super) fn missing_operand(i: Tokens<'_>) -> Diagnostic {
             let message = format!("`{}` begins a type, but a value is needed here", i.text());
             return Diagnostic::error(Code::TypeAsValue, span, message)
                 .label("not a value")
-                .help("a cast has the type in parentheses and a value after them: `(struct sock *)arg1`");
+                .help("an argument is named without its type; a cast is written `(struct sock *)arg1`");
         }
         Tok::Punct(Punct::Assign) => {
             if let Some(diagnostic) = split_operator(before) {
@@ -72,6 +72,36 @@ pub(super) fn missing_operand(i: Tokens<'_>) -> Diagnostic {
         }
         Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Punct(_) | Tok::End => {}
     }
+    let begins = match before.kind() {
+        Tok::Punct(Punct::LParen | Punct::LBracket | Punct::Comma) => true,
+        Tok::Name => before.name() == "if",
+        Tok::Punct(_) => false,
+        Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Bad(_) | Tok::End => false,
+    };
+    match i.kind() {
+        Tok::Punct(Punct::Dot) if matches!(i.after().kind(), Tok::Int(_)) => {
+            let whole = span.to(i.after().span());
+            return Diagnostic::error(
+                Code::FloatLiteral,
+                whole,
+                "there are no floating point numbers in the kernel",
+            )
+            .label("not an integer")
+            .help("write an integer");
+        }
+        Tok::Punct(Punct::Op(_)) if begins => {
+            return Diagnostic::error(Code::MissingOperand, span, format!("nothing precedes {found}"))
+                .label("expected a value before this")
+                .help(format!("{found} needs a value on each side"));
+        }
+        Tok::Punct(Punct::Arrow | Punct::Dot) if begins => {
+            return Diagnostic::error(Code::MissingOperand, span, format!("nothing precedes {found}"))
+                .label("expected a value before this")
+                .help("a member needs a value to its left, as in `sk->sk_state`");
+        }
+        Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Punct(_) => {}
+        Tok::Bad(_) | Tok::End => {}
+    }
     let message = match before.kind() {
         Tok::Punct(Punct::LParen) => "nothing between these parentheses".to_owned(),
         Tok::Punct(Punct::LBracket) => "an index is missing".to_owned(),
@@ -81,23 +111,17 @@ pub(super) fn missing_operand(i: Tokens<'_>) -> Diagnostic {
             "a value is missing".to_owned()
         }
     };
-    let mut diagnostic = Diagnostic::error(Code::MissingOperand, span, message)
+    let diagnostic = Diagnostic::error(Code::MissingOperand, span, message)
         .label(format!("expected a value, found {found}"))
         .secondary(before.span(), "needs a value after it");
     match i.kind() {
-        Tok::Punct(Punct::Op(op)) => {
-            diagnostic = diagnostic.help(format!("`{op}` needs a value on each side"));
-        }
-        Tok::Punct(Punct::Arrow | Punct::Dot) => {
-            diagnostic = diagnostic.help("a member needs a value to its left, as in `sk->sk_state`");
-        }
+        Tok::Punct(Punct::Op(op)) => diagnostic.help(format!("`{op}` needs a value on each side")),
         Tok::Punct(Punct::Colon) if before.is(Punct::Question) => {
-            diagnostic = diagnostic.help("C has no `?:` without a middle: write `a ? a : b`");
+            diagnostic.help("C has no `?:` without a middle: write `a ? a : b`")
         }
-        Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Bad(_) | Tok::End => {}
-        Tok::Punct(_) => {}
+        Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Punct(_) => diagnostic,
+        Tok::Bad(_) | Tok::End => diagnostic,
     }
-    diagnostic
 }
 
 /// A complete operand is followed by something that neither goes on with it nor ends `inside`.
@@ -166,6 +190,8 @@ pub(super) fn trailing(i: Tokens<'_>, after: &str) -> Diagnostic {
         }
         Tok::Punct(Punct::Comma) => junk(format!("`,` after {after}"))
             .help("write each query as an argument of its own, or move the `)` to the end of the items"),
+        Tok::Name | Tok::Builtin if after == "the target" => junk(format!("unexpected text after {after}"))
+            .help("what to show goes between parentheses: `FUNC(arg)`"),
         Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Punct(_) | Tok::End => {
             junk(format!("unexpected text after {after}"))
         }
@@ -335,7 +361,12 @@ fn not_joined(i: Tokens<'_>, inside: Inside) -> Diagnostic {
             .help("the condition goes after the closing `)`: `FUNC(…) if …`"),
         };
     }
-    let message = format!("no operator between `{}` and {}", before.text(), describe(i));
+    let message = match before.kind() {
+        Tok::Punct(_) | Tok::Bad(_) | Tok::End => format!("no operator before {}", describe(i)),
+        Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => {
+            format!("no operator between {} and {}", describe(before), describe(i))
+        }
+    };
     let diagnostic = Diagnostic::error(Code::MissingOperator, i.span(), message)
         .label(format!("expected {}", wanted(inside)));
     match inside {
@@ -381,19 +412,19 @@ fn misplaced_format(i: Tokens<'_>, inside: Inside) -> Diagnostic {
 }
 
 fn comma(i: Tokens<'_>, inside: Inside) -> Diagnostic {
-    let (message, help) = match inside {
-        Inside::Parentheses(_) => (
-            "there is no comma operator",
-            "each item is an expression of its own",
-        ),
-        Inside::Index(_) => ("an index is one value", "a second dimension is `a[1][2]`"),
-        Inside::Condition(_) => ("a condition is one expression", "join conditions with `&&`"),
-        Inside::Branch(question) => return no_colon(i, question),
-        Inside::Items(_) | Inside::Arguments(_) | Inside::Type(_) => ("`,` can't be here", "delete it"),
-    };
-    Diagnostic::error(Code::CommaOperator, i.span(), message)
-        .label("not expected here")
-        .help(help)
+    let error =
+        |message| Diagnostic::error(Code::CommaOperator, i.span(), message).label("not expected here");
+    match inside {
+        Inside::Parentheses(open) => error("there is no comma operator")
+            .secondary(open, "not closed yet")
+            .help("each item is an expression of its own; maybe a `)` is missing before the comma"),
+        Inside::Index(_) => error("an index is one value").help("a second dimension is `a[1][2]`"),
+        Inside::Condition(_) => error("a condition is one expression").help("join conditions with `&&`"),
+        Inside::Branch(question) => no_colon(i, question),
+        Inside::Items(_) | Inside::Arguments(_) | Inside::Type(_) => {
+            error("`,` can't be here").help("delete it")
+        }
+    }
 }
 
 fn no_colon(i: Tokens<'_>, question: Span) -> Diagnostic {

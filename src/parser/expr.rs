@@ -6,7 +6,7 @@ use nom::Parser;
 
 use super::MAX_DEPTH;
 use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, TypeBase, TypeName, UnaryOp};
-use super::cursor::{Parsed, Problem, Tokens, fail, punct, too_deep};
+use super::cursor::{Parsed, Problem, Tokens, fail, too_deep};
 use super::errors::{self, Inside, close};
 use super::token::{Punct, Tok};
 use super::types::{self, Ahead};
@@ -15,7 +15,11 @@ use crate::span::{Span, Spanned};
 /// A whole expression: `binary`, or `binary ? expr : expr`.
 pub(super) fn expr(i: Tokens<'_>) -> Parsed<'_, Tree> {
     let (i, cond) = binary(i)?;
-    if i.is(Punct::Question) { branches(i, cond) } else { Ok((i, cond)) }
+    if i.is(Punct::Question) {
+        branches(i, cond)
+    } else {
+        Ok((i, cond))
+    }
 }
 
 /// How tightly an infix operator binds; higher is tighter. The printer goes by it too.
@@ -73,7 +77,11 @@ fn branches<'a>(i: Tokens<'a>, cond: Tree) -> Parsed<'a, Tree> {
     let (rest, otherwise) = expr(rest)?;
     let height = cond.height.max(then.height).max(otherwise.height);
     let span = cond.outer.to(otherwise.outer);
-    let kind = ExprKind::Cond { cond: cond.expr, then: then.expr, otherwise: otherwise.expr };
+    let kind = ExprKind::Cond {
+        cond: cond.expr,
+        then: then.expr,
+        otherwise: otherwise.expr,
+    };
     Ok((rest.as_deep_as(i), Tree::above(height, kind, span, question)?))
 }
 
@@ -137,8 +145,14 @@ fn prefixed(prefixes: Vec<(Prefix, Span)>, mut tree: Tree) -> Result<Tree, nom::
     for (prefix, span) in prefixes.into_iter().rev() {
         let (height, whole) = (tree.height, span.to(tree.outer));
         let kind = match prefix {
-            Prefix::Op(op) => ExprKind::Unary { op: Spanned { node: op, span }, operand: tree.expr },
-            Prefix::Cast(ty) => ExprKind::Cast { ty, operand: tree.expr },
+            Prefix::Op(op) => ExprKind::Unary {
+                op: Spanned { node: op, span },
+                operand: tree.expr,
+            },
+            Prefix::Cast(ty) => ExprKind::Cast {
+                ty,
+                operand: tree.expr,
+            },
             Prefix::Sizeof => sizeof(span, *tree.expr),
         };
         tree = Tree::above(height, kind, whole, span)?;
@@ -217,7 +231,11 @@ fn member<'a>(i: Tokens<'a>, base: Tree) -> Parsed<'a, Tree> {
     }
     let field = ident(name);
     let span = base.outer.to(field.span);
-    let kind = ExprKind::Member { base: base.expr, arrow: i.is(Punct::Arrow), field };
+    let kind = ExprKind::Member {
+        base: base.expr,
+        arrow: i.is(Punct::Arrow),
+        field,
+    };
     Ok((name.after(), Tree::above(base.height, kind, span, i.span())?))
 }
 
@@ -225,14 +243,21 @@ fn indexed<'a>(i: Tokens<'a>, base: Tree) -> Parsed<'a, Tree> {
     let (rest, index) = expr(i.after().deeper()?)?;
     let (rest, end) = close(Punct::RBracket, Inside::Index(i.span())).parse(rest)?;
     let (height, span) = (base.height.max(index.height), base.outer.to(end));
-    let kind = ExprKind::Index { base: base.expr, index: index.expr };
+    let kind = ExprKind::Index {
+        base: base.expr,
+        index: index.expr,
+    };
     Ok((rest.as_deep_as(i), Tree::above(height, kind, span, i.span())?))
 }
 
 fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
     match i.kind() {
         Tok::Punct(Punct::LParen) => parenthesized(i),
-        Tok::Name if i.after().is(Punct::LParen) && i.text() != "sizeof" && !types::is_type_word(i.text()) => call(i),
+        Tok::Name
+            if i.after().is(Punct::LParen) && i.text() != "sizeof" && !types::is_type_word(i.text()) =>
+        {
+            call(i)
+        }
         Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => leaf(i),
         Tok::Punct(_) | Tok::Bad(_) | Tok::End => leaf(i),
     }
@@ -300,7 +325,10 @@ fn call(i: Tokens<'_>) -> Parsed<'_, Tree> {
     }
     let (rest, end) = close(Punct::RParen, Inside::Arguments(open.span())).parse(rest)?;
     let kind = ExprKind::Call { func: ident(i), args };
-    Ok((rest.as_deep_as(i), Tree::above(height, kind, i.span().to(end), open.span())?))
+    Ok((
+        rest.as_deep_as(i),
+        Tree::above(height, kind, i.span().to(end), open.span())?,
+    ))
 }
 
 /// Reads an argument into `args`, and makes `height` the height of the highest one.
@@ -327,9 +355,10 @@ fn type_argument<'a>(
     *height = 1.max(*height);
     args.push(match ty.base {
         // Without its `const`, a lone name is an expression again.
-        TypeBase::Named(name) if ty.pointers == 0 && !types::is_type_word(&name.node) => {
-            Arg::Expr(Expr { kind: ExprKind::Name(name.node), span: name.span })
-        }
+        TypeBase::Named(name) if ty.pointers == 0 && !types::is_type_word(&name.node) => Arg::Expr(Expr {
+            kind: ExprKind::Name(name.node),
+            span: name.span,
+        }),
         base => Arg::Type(TypeName { base, ..ty }),
     });
     Ok(i)

@@ -17,11 +17,6 @@ pub fn query(seed: u64) -> Query {
 
 /// The text with one to four small changes at random places: bytes dropped, doubled, swapped or put in.
 pub fn mutated(src: &str, seed: u64) -> String {
-    const SCRAPS: &[&str] = &[
-        "(", ")", "[", "]", ",", ":", "?", "=", "!", "~", "->", ".", "-", "*", "&", "\"", "'", "\\", "0x",
-        "08", "$", " if ", "struct ", "sizeof", " ", "\n", "\0", "é", "\u{201c}", "1.5", "(u32)", "9", "a",
-        ";", "and ", "\u{1b}",
-    ];
     let mut random = Random(seed);
     let mut bytes = src.as_bytes().to_vec();
     for _ in 0..=random.below(4) {
@@ -43,6 +38,19 @@ pub fn mutated(src: &str, seed: u64) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Tokens, words and rubbish in any order, after `f(`.
+pub fn soup(seed: u64) -> String {
+    let mut random = Random(seed);
+    let mut text = String::from("f(");
+    for _ in 0..random.below(16) {
+        text.push_str(random.pick(SCRAPS));
+        if random.chance(3) {
+            text.push(' ');
+        }
+    }
+    text
 }
 
 /// Parses any text and panics if a law of the parser doesn't hold: what it takes, it prints, and takes again as the
@@ -79,6 +87,60 @@ pub fn check(src: &str) {
         }
     }
 }
+
+const SCRAPS: &[&str] = &[
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    ":",
+    "?",
+    "=",
+    "!",
+    "~",
+    "->",
+    ".",
+    "-",
+    "*",
+    "&",
+    "\"",
+    "'",
+    "\\",
+    "0x",
+    "08",
+    "$",
+    " if ",
+    "struct ",
+    "sizeof",
+    " ",
+    "\n",
+    "\0",
+    "é",
+    "\u{201c}",
+    "1.5",
+    "(u32)",
+    "9",
+    "a",
+    ";",
+    "and ",
+    "\u{1b}",
+    "const ",
+    "== ",
+    "b",
+    "(a *)",
+    "(a)",
+    "unsigned ",
+    "if(",
+    "x(",
+    "'c'",
+    "$arg*",
+    "<",
+    "+",
+    "|",
+    "union ",
+    "void",
+];
 
 /// SplitMix64: small, and good enough for this.
 struct Random(u64);
@@ -379,7 +441,7 @@ impl Generator {
     fn arg(&mut self, height: usize) -> Arg {
         if self.random.chance(4) {
             let ty = self.type_name();
-            if !is_lone_name(&ty, |name| types::is_type_word(name)) {
+            if !is_lone_name(&ty, types::is_type_word) {
                 return Arg::Type(ty);
             }
         }

@@ -44,6 +44,8 @@ pub(super) fn ahead(i: Tokens<'_>) -> Ahead {
     match end.kind() {
         Tok::Punct(Punct::RParen | Punct::Comma) if lone => Ahead::LoneName,
         Tok::Punct(Punct::RParen | Punct::Comma) => Ahead::Type,
+        // An array type, which is told as such.
+        Tok::Punct(Punct::LBracket) if is_well_known(i.name()) => Ahead::Type,
         _ => Ahead::Value,
     }
 }

@@ -4,7 +4,7 @@ use crate::parser::{MAX_DEPTH, MAX_ITEMS, MAX_LENGTH, generate, parse};
 
 #[test]
 fn printed_trees_parse_to_themselves() {
-    for seed in 0..20_000 {
+    for seed in 0..4_000 {
         let tree = generate::query(seed);
         let text = tree.to_string();
         match parse(&text) {
@@ -18,17 +18,24 @@ fn printed_trees_parse_to_themselves() {
 #[test]
 fn mutated_queries_keep_the_laws() {
     let mut taken = 0;
-    for seed in 0..40_000 {
+    for seed in 0..8_000 {
         let text = generate::mutated(&generate::query(seed / 8).to_string(), seed);
         generate::check(&text);
         taken += u32::from(parse(&text).is_ok());
     }
-    assert!(taken > 1_000, "too few mutants were queries: {taken}");
+    assert!(taken > 500, "too few mutants were queries: {taken}");
+}
+
+#[test]
+fn soup_keeps_the_laws() {
+    for seed in 0..8_000 {
+        generate::check(&generate::soup(seed));
+    }
 }
 
 #[test]
 fn every_prefix_keeps_the_laws() {
-    for seed in 0..300 {
+    for seed in 0..60 {
         let text = generate::query(seed).to_string();
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
             generate::check(&text[..end]);
@@ -63,22 +70,7 @@ fn depth_is_bounded() {
     ];
     let try_all = move || {
         for (begin, again, end) in shapes {
-            for count in [
-                1,
-                50,
-                98,
-                99,
-                100,
-                101,
-                197,
-                198,
-                199,
-                200,
-                201,
-                202,
-                5_000,
-                60_000 / again.len(),
-            ] {
+            for count in [1, 99, 100, 199, 200, 201, 30_000 / again.len()] {
                 generate::check(&format!("{begin}{}{end}", again.repeat(count)));
             }
         }

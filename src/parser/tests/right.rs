@@ -79,9 +79,6 @@ fn canonical_texts() {
         "f(by(comm, pid), count(), lhist(x, 0, 100, 10))",
         "f($retval, $comm, $stack0, $arg1 * 2)",
     ] {
-        if same.contains("-(-x + 1)") {
-            assert_eq!(printed(same), same);
-        }
         assert_eq!(printed(same), same);
     }
 }
@@ -136,7 +133,6 @@ fn other_spellings() {
         ),
         ("f(a?b:c:x, l=a?b:c)", "f(a ? b : c:x, l=a ? b : c)"),
         ("f(x=~y)", "f(x =~ y)"),
-        ("f(a<-1, a--1)", ""),
         (
             "f(a<-1, a- -1, a&&!b, a|~b)",
             "f(a < -1, a - -1, a && !b, a | ~b)",
@@ -148,11 +144,7 @@ fn other_spellings() {
         ("f(len = 3)", "f(len=3)"),
         ("f(entry(a)->b)", "f(entry(a)->b)"),
     ] {
-        if canonical.is_empty() {
-            assert!(parse(src).is_err(), "{src}");
-        } else {
-            assert_eq!(printed(src), canonical, "{src}");
-        }
+        assert_eq!(printed(src), canonical, "{src}");
     }
 }
 
