@@ -233,7 +233,7 @@ impl Smoke {
                 "fentry notrace",
                 "fentry/x",
                 ProgramKind::Fentry,
-                target(Self::id(&self.types, "rcu_read_lock_held", true), "notrace"),
+                target(Self::id(&self.types, "ktime_get_mono_fast_ns", true), "notrace"),
                 None,
             ),
             (
