@@ -107,7 +107,8 @@ impl Smoke {
     fn show(&mut self, way: &Way<'_>, act: fn()) {
         match self.attempt(way, act) {
             Ok(text) => {
-                self.silent |= text.starts_with("SILENT");
+                // Where 5.10 attaches to that one at all, nothing here calls it.
+                self.silent |= text.starts_with("SILENT") && way.label != "fentry notrace";
                 println!("{:32} {text}", way.label);
             }
             Err(e) => println!("{:32} no: {e} [{}]", way.label, e.another_kind_may_work()),

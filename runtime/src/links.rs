@@ -257,7 +257,7 @@ fn uprobe_multi(
     sys::bpf_fd(cmd::LINK_CREATE, &mut attr)
 }
 
-/// Ties a program to a perf event: through a link where the kernel has those (5.15, kernel commit b89fbfbb854c),
+/// Ties a program to a perf event: through a link where the kernel has those (5.15; kernel/bpf/syscall.c, `bpf_perf_link_attach`),
 /// which is what carries a cookie, else through the event's ioctl.
 fn on_event(prog: BorrowedFd<'_>, event: OwnedFd, cookie: Option<u64>) -> io::Result<Link> {
     let mut attr = sys::LinkCreatePerf {
@@ -306,7 +306,7 @@ fn cause(target: &AttachTarget, e: &io::Error) -> AttachCause {
         AttachTarget::Symbol { .. } | AttachTarget::Address { .. } => match code {
             libc::ENOENT if !std::path::Path::new(Pmu::Kprobe.dir()).exists() => AttachCause::KindUnknown,
             libc::ENOENT => AttachCause::NoSuchTarget,
-            // Since 6.6 a name that several functions have is refused (kernel commit b022f0c7e404).
+            // Since 6.6 a name that several functions have is refused (kernel/trace/trace_kprobe.c, `validate_probe_symbol`).
             libc::EADDRNOTAVAIL => AttachCause::Ambiguous,
             libc::EINVAL | libc::EILSEQ => AttachCause::NotTraceable,
             libc::EBUSY => AttachCause::Busy,

@@ -147,7 +147,7 @@ pub(crate) fn load_program(
         };
         let code = error.raw_os_error().unwrap_or(0);
         if bits != 0 && code == libc::ENOSPC && log.len() < LAST_LOG {
-            // Kernels before 6.4 fail a load whose log doesn't fit (kernel commit 1216640938035).
+            // Kernels before 6.4 fail a load whose log doesn't fit (kernel/bpf/log.c).
             log = vec![0u8; log.len() * 4];
             continue;
         }
@@ -205,14 +205,16 @@ fn load_cause(kind: u32, code: i32, log: &str) -> LoadCause {
 fn lacks_helper(line: &str) -> bool {
     // What aya-obj and libbpf put where a field doesn't exist: that is a bug of ours, not a missing helper.
     const POISON: &str = "#195896080";
-    [
+    const SAID: [&str; 6] = [
         "invalid func ",
         "unknown func ",
         "program of this type cannot use helper ",
-    ]
-    .iter()
-    .any(|s| line.contains(s))
-        && !line.contains(POISON)
+        "invalid kernel function call",
+        "calling kernel function ",
+        // 5.10, of a kfunc's call.
+        "BPF_CALL uses reserved fields",
+    ];
+    SAID.iter().any(|s| line.contains(s)) && !line.contains(POISON)
 }
 
 /// Whether a line of the verifier's log shows an instruction, a register state, or a source line.
