@@ -54,10 +54,12 @@ impl Smoke {
 
     fn attempt(&self, way: &Way<'_>, act: fn()) -> Result<String> {
         let with_cookie = way.cookie.is_some();
-        let cookie = match way.attach {
-            AttachTarget::Addresses(_) | AttachTarget::BtfIds { .. } => None,
-            _ => way.cookie,
-        };
+        // Targets of many places carry a cookie for each.
+        let many = matches!(
+            way.attach,
+            AttachTarget::Addresses(_) | AttachTarget::BtfIds { .. }
+        );
+        let cookie = way.cookie.filter(|_| !many);
         let spec = ProgramSpec {
             name: PROGRAM.to_owned(),
             kind: way.kind.clone(),
