@@ -20,7 +20,7 @@ pub const SYS_BTF: &str = "/sys/kernel/btf";
 
 /// Opens the running kernel's type information, or that of a file: raw BTF, or ELF with a `.BTF` section.
 ///
-/// The kernel's file is mapped where it can be (since about 6.16, kernel commit a539e2a6d51d); otherwise, and for
+/// The kernel's file is mapped where it can be (since about 6.16; kernel/bpf/sysfs_btf.c); otherwise, and for
 /// users' files, which might be cut short under a mapping, the bytes are copied into anonymous memory and that is
 /// mapped (4 to 10 ms).
 ///

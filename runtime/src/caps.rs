@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use crate::error::{LoadCause, RuntimeError};
-use crate::load::{LogLevel, RawLoaded, RawProgram, load_raw};
+use crate::links::{self, Multi};
 use crate::perf::Pmu;
+use crate::program::LogLevel;
 use crate::sys::{self, attach_type, cmd, prog_type};
+use crate::verify::{RawLoaded, RawProgram, load_raw};
 
 /// Yes, or no and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,16 +130,7 @@ impl Capabilities {
         if btf_id != 0 {
             return load(prog_type::TRACING, attach_type, btf_id, &RETURN_0);
         }
-        multi(prog_type::TRACING, attach_type, |fd| {
-            let mut attr = sys::LinkCreateTracingMulti {
-                prog_fd: fd,
-                attach_type,
-                ids: BAD_POINTER,
-                cnt: 1,
-                ..Default::default()
-            };
-            sys::bpf(cmd::LINK_CREATE, &mut attr)
-        })
+        multi(prog_type::TRACING, attach_type, Multi::Tracing)
     }
 
     /// Kprobes through the perf subsystem.
@@ -192,25 +185,37 @@ impl Capabilities {
 
     /// kprobe.multi (5.18, and only with CONFIG_FPROBE).
     pub fn kprobe_multi(&self) -> Answer {
-        self.once("kprobe_multi", || kprobe_multi(attach_type::TRACE_KPROBE_MULTI))
+        self.once("kprobe_multi", || {
+            multi(prog_type::KPROBE, attach_type::TRACE_KPROBE_MULTI, Multi::Kprobe)
+        })
     }
 
     /// kprobe.session (6.10).
     pub fn kprobe_session(&self) -> Answer {
         self.once("kprobe_session", || {
-            kprobe_multi(attach_type::TRACE_KPROBE_SESSION)
+            multi(
+                prog_type::KPROBE,
+                attach_type::TRACE_KPROBE_SESSION,
+                Multi::Kprobe,
+            )
         })
     }
 
     /// uprobe.multi (6.6).
     pub fn uprobe_multi(&self) -> Answer {
-        self.once("uprobe_multi", || uprobe_multi(attach_type::TRACE_UPROBE_MULTI))
+        self.once("uprobe_multi", || {
+            multi(prog_type::KPROBE, attach_type::TRACE_UPROBE_MULTI, Multi::Uprobe)
+        })
     }
 
     /// uprobe.session (6.13).
     pub fn uprobe_session(&self) -> Answer {
         self.once("uprobe_session", || {
-            uprobe_multi(attach_type::TRACE_UPROBE_SESSION)
+            multi(
+                prog_type::KPROBE,
+                attach_type::TRACE_UPROBE_SESSION,
+                Multi::Uprobe,
+            )
         })
     }
 
@@ -237,18 +242,17 @@ impl Capabilities {
         let code = [insn(0x85, 0, 0, 0, id as i32), RETURN_0[0], RETURN_0[1]];
         let answer = match try_load(prog_type, attach_type, btf_id, &code) {
             Ok(_) => Answer::Yes,
-            Err(RuntimeError::Load(e)) if !e.log.is_empty() => {
-                // kernel/bpf/verifier.c, `check_helper_call`.
-                let unknown = [
-                    "invalid func ",
-                    "unknown func ",
-                    "program of this type cannot use helper ",
-                ];
-                match e.log.lines().find(|l| unknown.iter().any(|u| l.contains(u))) {
-                    Some(line) => Answer::No(line.to_owned()),
-                    None => Answer::Yes,
-                }
-            }
+            Err(RuntimeError::Load(e)) => match e.cause {
+                LoadCause::HelperMissing(why) => Answer::No(why),
+                // It exists, and only dislikes its arguments.
+                LoadCause::Verifier => Answer::Yes,
+                LoadCause::NotPrivileged
+                | LoadCause::KindRefused
+                | LoadCause::KindUnknown
+                | LoadCause::TargetRefused(_)
+                | LoadCause::Memory
+                | LoadCause::Other => Answer::No(reason(&RuntimeError::Load(e))),
+            },
             Err(e) => Answer::No(e.to_string()),
         };
         lock(&self.helpers).insert(key, answer.clone());
@@ -264,9 +268,6 @@ impl Capabilities {
         answer
     }
 }
-
-/// An address in the first page, which no process has.
-const BAD_POINTER: u64 = 8;
 
 /// `r0 = 0; exit`.
 const RETURN_0: [[u8; 8]; 2] = [insn(0xb7, 0, 0, 0, 0), insn(0x95, 0, 0, 0, 0)];
@@ -324,55 +325,27 @@ fn reason(e: &RuntimeError) -> String {
         LoadCause::NotPrivileged => "missing privileges".to_owned(),
         LoadCause::KindRefused => format!("refused by this kernel's policy ({})", e.source),
         LoadCause::KindUnknown => format!("this kernel doesn't have it ({})", e.source),
-        LoadCause::TargetRefused(why) => why.clone(),
+        LoadCause::TargetRefused(why) | LoadCause::HelperMissing(why) => why.clone(),
         LoadCause::Verifier => crate::error::log_tail(&e.log, 1),
         LoadCause::Memory | LoadCause::Other => e.source.to_string(),
     }
 }
 
 fn pmu(pmu: Pmu, config: &str) -> Answer {
-    match pmu.type_id() {
-        Ok(_) => Answer::Yes,
+    match pmu.exists() {
+        Ok(()) => Answer::Yes,
         Err(e) => Answer::No(format!("{}: {e}; the kernel lacks {config}", pmu.dir())),
     }
 }
 
-/// Loads an empty program of a multi kind and asks for a link whose arguments can't be read.
-fn multi(prog_type: u32, attach_type: u32, link: impl FnOnce(u32) -> std::io::Result<i32>) -> Answer {
+/// Loads an empty program of a multi kind and asks whether such programs can be linked.
+fn multi(prog_type: u32, attach_type: u32, kind: Multi) -> Answer {
     let program = match try_load(prog_type, attach_type, 0, &RETURN_0) {
         Ok(p) => p,
         Err(e) => return Answer::No(reason(&e)),
     };
-    match link(program.fd().as_raw_fd() as u32) {
-        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Answer::Yes,
+    match links::multi_exists(program.fd().as_fd(), attach_type, kind) {
+        Ok(()) => Answer::Yes,
         Err(e) => Answer::No(format!("the program loads, but not the link: {e}")),
-        Ok(_) => Answer::No("the kernel linked a program to nowhere".to_owned()),
     }
-}
-
-fn kprobe_multi(attach_type: u32) -> Answer {
-    multi(prog_type::KPROBE, attach_type, |fd| {
-        let mut attr = sys::LinkCreateKprobeMulti {
-            prog_fd: fd,
-            attach_type,
-            cnt: 1,
-            syms: BAD_POINTER,
-            ..Default::default()
-        };
-        sys::bpf(cmd::LINK_CREATE, &mut attr)
-    })
-}
-
-fn uprobe_multi(attach_type: u32) -> Answer {
-    multi(prog_type::KPROBE, attach_type, |fd| {
-        let mut attr = sys::LinkCreateUprobeMulti {
-            prog_fd: fd,
-            attach_type,
-            path: BAD_POINTER,
-            offsets: BAD_POINTER,
-            cnt: 1,
-            ..Default::default()
-        };
-        sys::bpf(cmd::LINK_CREATE, &mut attr)
-    })
 }

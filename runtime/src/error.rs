@@ -111,6 +111,9 @@ pub enum LoadCause {
     KindUnknown,
     /// The kind works, but not on this target; holds the kernel's sentence. Another kind may work.
     TargetRefused(String),
+    /// The code calls a helper or kernel function that this kernel, or this program type, lacks; holds the kernel's
+    /// sentence. Other code, or another kind, may work.
+    HelperMissing(String),
     /// The verifier rejected the code, which is a bug in ksnoop-jit.
     Verifier,
     /// Out of memory, or over a limit.
@@ -175,7 +178,10 @@ impl RuntimeError {
     pub fn another_kind_may_work(&self) -> bool {
         match self {
             RuntimeError::Load(e) => match e.cause {
-                LoadCause::KindRefused | LoadCause::KindUnknown | LoadCause::TargetRefused(_) => true,
+                LoadCause::KindRefused
+                | LoadCause::KindUnknown
+                | LoadCause::TargetRefused(_)
+                | LoadCause::HelperMissing(_) => true,
                 LoadCause::NotPrivileged | LoadCause::Verifier | LoadCause::Memory | LoadCause::Other => {
                     false
                 }
@@ -293,6 +299,12 @@ impl fmt::Display for LoadError {
                 )
             }
             LoadCause::TargetRefused(why) => write!(f, "the kernel can't attach {kind} here: {why}"),
+            LoadCause::HelperMissing(why) => {
+                write!(
+                    f,
+                    "this kernel lacks a helper that the {kind} program needs: {why}"
+                )
+            }
             LoadCause::Verifier => write!(
                 f,
                 "the kernel's verifier refused {kind} program {program} ({source}); {BUG}\n{}",

@@ -22,17 +22,18 @@ pub mod symbols;
 mod attach;
 mod links;
 mod perf;
+mod program;
 mod sys;
+mod verify;
 
 pub use attach::{AttachTarget, Site};
 pub use caps::{Answer, Capabilities};
 pub use error::{AttachCause, AttachError, LoadCause, LoadError, Result, RuntimeError};
-pub use load::{
-    Attached, Loaded, LogLevel, ProgramKind, ProgramSpec, ProgramStats, RawLoaded, RawProgram, Relocated,
-    load_raw,
-};
+pub use load::{Attached, Loaded, ProgramStats, Relocated};
 pub use maps::Maps;
 pub use object::{MapRef, ObjectSpec, RelocatedProgram, relocate};
+pub use program::{LogLevel, ProgramKind, ProgramSpec};
 pub use ring::{Events, Wake};
 pub use run_child::Child;
 pub use signals::Signals;
+pub use verify::{RawLoaded, RawProgram, load_raw};

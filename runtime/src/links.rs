@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use crate::attach::{AttachTarget, Site};
 use crate::caps;
 use crate::error::AttachCause;
-use crate::load::ProgramKind;
 use crate::perf::{self, Place, Pmu};
+use crate::program::ProgramKind;
 use crate::sys::{self, attach_type, cmd};
 
 /// `BPF_F_KPROBE_MULTI_RETURN` and `BPF_F_UPROBE_MULTI_RETURN`.
@@ -85,10 +85,91 @@ pub(crate) fn attach(
             uprobe_multi(fd, kind, path.as_os_str(), sites, *pid).map(Link::of)
         }
     };
-    made.map(Some).map_err(|source| Refusal {
-        cause: cause(target, &source),
-        source,
+    made.map(Some).map_err(|source| {
+        let mut cause = cause(target, &source);
+        // EINVAL is also what a kernel says that doesn't know the kind: only then it is asked.
+        if cause == AttachCause::NotTraceable
+            && let Some(multi) = Multi::of(target)
+            && multi_exists(fd, kind.attach_type(), multi).is_err()
+        {
+            cause = AttachCause::KindUnknown;
+        }
+        Refusal { cause, source }
     })
+}
+
+/// The sorts of links that cover many places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Multi {
+    Kprobe,
+    Uprobe,
+    Tracing,
+}
+
+impl Multi {
+    fn of(target: &AttachTarget) -> Option<Multi> {
+        match target {
+            AttachTarget::Addresses(_) => Some(Multi::Kprobe),
+            AttachTarget::FileSites { .. } => Some(Multi::Uprobe),
+            AttachTarget::BtfIds { .. } => Some(Multi::Tracing),
+            AttachTarget::Btf { .. }
+            | AttachTarget::RawTracepoint(_)
+            | AttachTarget::Tracepoint { .. }
+            | AttachTarget::Symbol { .. }
+            | AttachTarget::Address { .. }
+            | AttachTarget::File { .. }
+            | AttachTarget::Nothing => None,
+        }
+    }
+}
+
+/// Whether programs of a multi kind can be linked, found out without linking: the link is asked for with a pointer
+/// that can't be read, which a kernel that has the kind answers with EFAULT. Any other answer is the error.
+pub(crate) fn multi_exists(prog: BorrowedFd<'_>, attach_type: u32, kind: Multi) -> io::Result<()> {
+    /// In the first page, which no process has.
+    const BAD_POINTER: u64 = 8;
+    let prog_fd = sys::raw(&prog) as u32;
+    let answer = match kind {
+        Multi::Kprobe => {
+            let syms = BAD_POINTER;
+            let mut attr = sys::LinkCreateKprobeMulti {
+                prog_fd,
+                attach_type,
+                cnt: 1,
+                syms,
+                ..Default::default()
+            };
+            sys::bpf_fd(cmd::LINK_CREATE, &mut attr)
+        }
+        Multi::Uprobe => {
+            let (path, offsets) = (BAD_POINTER, BAD_POINTER);
+            let mut attr = sys::LinkCreateUprobeMulti {
+                prog_fd,
+                attach_type,
+                cnt: 1,
+                path,
+                offsets,
+                ..Default::default()
+            };
+            sys::bpf_fd(cmd::LINK_CREATE, &mut attr)
+        }
+        Multi::Tracing => {
+            let ids = BAD_POINTER;
+            let mut attr = sys::LinkCreateTracingMulti {
+                prog_fd,
+                attach_type,
+                cnt: 1,
+                ids,
+                ..Default::default()
+            };
+            sys::bpf_fd(cmd::LINK_CREATE, &mut attr)
+        }
+    };
+    match answer {
+        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Ok(()),
+        Err(e) => Err(e),
+        Ok(_) => Err(io::Error::other("the kernel made a link to nowhere")),
+    }
 }
 
 impl Link {
@@ -176,7 +257,7 @@ fn uprobe_multi(
     sys::bpf_fd(cmd::LINK_CREATE, &mut attr)
 }
 
-/// Ties a program to a perf event: through a link where the kernel has those (5.15, kernel commit b89fbfbb854c),
+/// Ties a program to a perf event: through a link where the kernel has those (5.15; kernel/bpf/syscall.c, `bpf_perf_link_attach`),
 /// which is what carries a cookie, else through the event's ioctl.
 fn on_event(prog: BorrowedFd<'_>, event: OwnedFd, cookie: Option<u64>) -> io::Result<Link> {
     let mut attr = sys::LinkCreatePerf {
@@ -225,16 +306,18 @@ fn cause(target: &AttachTarget, e: &io::Error) -> AttachCause {
         AttachTarget::Symbol { .. } | AttachTarget::Address { .. } => match code {
             libc::ENOENT if !std::path::Path::new(Pmu::Kprobe.dir()).exists() => AttachCause::KindUnknown,
             libc::ENOENT => AttachCause::NoSuchTarget,
-            // Since 6.6 a name that several functions have is refused (kernel commit b022f0c7e404).
+            // Since 6.6 a name that several functions have is refused (kernel/trace/trace_kprobe.c, `validate_probe_symbol`).
             libc::EADDRNOTAVAIL => AttachCause::Ambiguous,
             libc::EINVAL | libc::EILSEQ => AttachCause::NotTraceable,
             libc::EBUSY => AttachCause::Busy,
             _ => AttachCause::Other,
         },
         AttachTarget::Btf { .. } => match code {
-            // Without the address of an ftrace site the trampoline can't be installed.
-            libc::EINVAL | libc::ENODEV | libc::ENOENT => AttachCause::NotTraceable,
-            libc::EBUSY | libc::E2BIG => AttachCause::Busy,
+            // EBUSY: the bytes at the function's start aren't the no-op that a trampoline replaces, since it is
+            // `notrace` (arch/x86/net/bpf_jit_comp.c, `__bpf_arch_text_poke`).
+            libc::EBUSY | libc::EINVAL | libc::ENODEV | libc::ENOENT => AttachCause::NotTraceable,
+            // More than BPF_MAX_TRAMP_LINKS programs.
+            libc::E2BIG => AttachCause::Busy,
             _ => AttachCause::Other,
         },
         AttachTarget::Addresses(_) => match code {

@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// `PERF_TYPE_TRACEPOINT`.
 const TYPE_TRACEPOINT: u32 = 2;
@@ -69,27 +70,41 @@ impl Pmu {
         }
     }
 
-    /// The perf type number.
-    pub(crate) fn type_id(self) -> io::Result<u32> {
-        number(&std::fs::read_to_string(format!("{}/type", self.dir()))?)
-    }
-
-    /// The bit of `config` that asks for the return instead of the entry.
-    fn return_bit(self) -> io::Result<u64> {
+    /// The perf type number, and the bit of `config` that asks for the return instead of the entry. Read once:
+    /// thousands of probes may be opened.
+    fn numbers(self) -> io::Result<(u32, u64)> {
+        static KPROBE: OnceLock<(u32, u64)> = OnceLock::new();
+        static UPROBE: OnceLock<(u32, u64)> = OnceLock::new();
+        let known = match self {
+            Pmu::Kprobe => &KPROBE,
+            Pmu::Uprobe => &UPROBE,
+        };
+        if let Some(numbers) = known.get() {
+            return Ok(*numbers);
+        }
+        let kind = number(&std::fs::read_to_string(format!("{}/type", self.dir()))?)?;
         let text = std::fs::read_to_string(format!("{}/format/retprobe", self.dir()))?;
         let bit: u32 = number(text.trim().trim_start_matches("config:"))?;
-        1u64.checked_shl(bit)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+        let bit = 1u64
+            .checked_shl(bit)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(*known.get_or_init(|| (kind, bit)))
+    }
+
+    /// Whether the kernel has such probes.
+    pub(crate) fn exists(self) -> io::Result<()> {
+        self.numbers().map(|_| ())
     }
 
     /// Makes the probe, not yet enabled.
     pub(crate) fn open(self, place: &Place<'_>, at_return: bool) -> io::Result<OwnedFd> {
+        let (kind, return_bit) = self.numbers()?;
         let mut attr = PerfAttr {
-            kind: self.type_id()?,
+            kind,
             ..Default::default()
         };
         if at_return {
-            attr.config |= self.return_bit()?;
+            attr.config |= return_bit;
         }
         let mut pid = -1;
         match place {

@@ -95,8 +95,16 @@ impl Symbols {
     /// [`RuntimeError::File`] if kallsyms can't be read.
     pub fn lookup<S: AsRef<str>>(&self, names: &[S]) -> Result<Vec<Symbol>> {
         let wanted: std::collections::HashSet<&[u8]> = names.iter().map(|n| n.as_ref().as_bytes()).collect();
+        // Nearly every line is one that isn't wanted: its first byte tells most of them without hashing.
+        let mut first = [false; 256];
+        for byte in wanted.iter().filter_map(|n| n.first()) {
+            first[usize::from(*byte)] = true;
+        }
         let mut out = vec![];
         self.each(|line| {
+            if !line.name.first().is_some_and(|b| first[usize::from(*b)]) {
+                return;
+            }
             if wanted.contains(line.name) || wanted.contains(stem(line.name)) {
                 out.push(line.symbol());
             }
@@ -178,7 +186,7 @@ impl Symbols {
                     n
                 }
             });
-            rows.push((line.addr, (table.text.len() as u32, len, module)));
+            rows.push((line.addr(), (table.text.len() as u32, len, module)));
             table.text.push_str(name);
         })?;
         rows.sort_by_key(|(addr, _)| *addr);
@@ -246,7 +254,7 @@ fn stem(name: &[u8]) -> &[u8] {
 
 /// A line of kallsyms: `address letter name`, then for modules a tab and `[module]`.
 struct Line<'a> {
-    addr: u64,
+    addr: &'a [u8],
     letter: u8,
     name: &'a [u8],
     module: Option<&'a [u8]>,
@@ -262,11 +270,11 @@ fn unbracket(module: &[u8]) -> &[u8] {
 
 impl<'a> Line<'a> {
     fn parse(line: &'a [u8]) -> Option<Line<'a>> {
-        let space = line.iter().position(|b| *b == b' ')?;
-        let mut addr = 0u64;
-        for digit in &line[..space] {
-            addr = addr << 4 | u64::from((*digit as char).to_digit(16)?);
-        }
+        // Addresses are 16 digits on 64-bit kernels; anything else is searched for.
+        let space = match line.get(16) {
+            Some(b' ') => 16,
+            _ => line.iter().position(|b| *b == b' ')?,
+        };
         let (&letter, rest) = line.get(space + 1..)?.split_first()?;
         let rest = rest.strip_prefix(b" ")?;
         let (name, module) = match rest.iter().position(|b| *b == b'\t') {
@@ -274,11 +282,16 @@ impl<'a> Line<'a> {
             None => (rest, None),
         };
         Some(Line {
-            addr,
+            addr: &line[..space],
             letter,
             name,
             module,
         })
+    }
+
+    fn addr(&self) -> u64 {
+        let text = std::str::from_utf8(self.addr).unwrap_or_default();
+        u64::from_str_radix(text, 16).unwrap_or(0)
     }
 
     fn kind(&self) -> SymbolKind {
@@ -293,7 +306,7 @@ impl<'a> Line<'a> {
         Symbol {
             name: String::from_utf8_lossy(self.name).into_owned(),
             module: self.module.map(|m| String::from_utf8_lossy(m).into_owned()),
-            addr: self.addr,
+            addr: self.addr(),
             kind: self.kind(),
         }
     }

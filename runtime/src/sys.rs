@@ -147,7 +147,7 @@ pub(crate) fn btf_load(btf: &[u8], log: &mut [u8]) -> io::Result<OwnedFd> {
 }
 
 /// The file descriptor of the kernel's own BTF object called `name` (`vmlinux` or a module), `None` if there is
-/// none. Needs 5.11 for names (kernel commit 5329722057d4) and CAP_SYS_ADMIN.
+/// none. Needs 5.11 for names (kernel/bpf/btf.c, `btf_get_info_by_fd`) and CAP_SYS_ADMIN.
 pub(crate) fn kernel_btf_fd(name: &str) -> io::Result<Option<OwnedFd>> {
     let mut at = GetId::default();
     loop {
@@ -202,7 +202,7 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>) -> io::Result<aya_obj::generated::bp
     Ok(info)
 }
 
-/// Runs a raw tracepoint program once with `args` as its context (5.10, kernel commit 1b4d60ec162f); its return value.
+/// Runs a raw tracepoint program once with `args` as its context (5.10, kernel/trace/bpf_trace.c); its return value.
 pub(crate) fn test_run(fd: BorrowedFd<'_>, args: &[u64]) -> io::Result<u32> {
     let mut attr = TestRun {
         prog_fd: fd.as_raw_fd() as u32,
@@ -215,7 +215,7 @@ pub(crate) fn test_run(fd: BorrowedFd<'_>, args: &[u64]) -> io::Result<u32> {
 }
 
 /// Attaches a raw or typed tracepoint program, or on kernels before 5.15 an fentry/fexit program (no name then).
-/// A cookie needs 6.10 (kernel commit 68ca5d4eebb8).
+/// A cookie needs 6.10 (kernel/bpf/syscall.c, `bpf_raw_tp_link_attach`).
 pub(crate) fn raw_tracepoint_open(
     prog: BorrowedFd<'_>,
     name: Option<&CStr>,
