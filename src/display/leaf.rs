@@ -92,10 +92,15 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
     };
 }
 
-/// Appends what stands for a value that could not be read: `<fault: a->b is NULL>`.
+/// Appends what stands for a value that could not be read: `<fault: a->b is NULL>`. A step that is no pointer says itself
+/// what is wrong with it (`n is zero`, `i is out of bounds`), which no C expression does, and has no address.
 pub(super) fn fault(out: &mut String, step: &str, address: u64) {
     out.push_str("<fault: ");
     escape::plain(out, step);
+    if step.contains(" is ") {
+        out.push('>');
+        return;
+    }
     out.push_str(" is ");
     let _ = match (address, err_ptr(address)) {
         (0, _) => out.write_str("NULL"),

@@ -197,6 +197,10 @@ fn bad_pointers_and_faults() {
         show(Layout::Compact, 1, 0xdead_0000_0000_0100),
         "(sk->skb=<fault: sk is a bad address 0xdead000000000100>)"
     );
+    // A step that is no pointer.
+    let mut divided = String::new();
+    crate::display::leaf::fault(&mut divided, "n is zero", 0);
+    assert_eq!(divided, "<fault: n is zero>");
     // A step that the layout does not have.
     assert_eq!(show(Layout::Compact, 9, 0), "(sk->skb=<fault: sk->skb is NULL>)");
 }
