@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: every check there is, in order, with a summary.
 //!
-//! In: nothing. Out: each step's own output, a table of the steps, and `N passed, M failed` as the last line,
+//! In: nothing, or the names of the steps to run. Out: each step's own output, a table of the steps, and `N passed, M failed` as the last line,
 //! alone; the exit status says the same. A step that fails does not keep the later ones from running, so
 //! that one run tells everything.
 
@@ -25,12 +25,14 @@ const STEPS: &[Step] = &[
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
-    if let Some(arg) = args.first() {
-        bail!("ci takes no arguments, so not `{arg}`");
+    if let Some(arg) = args.iter().find(|arg| !STEPS.iter().any(|(name, _)| name == arg)) {
+        let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+        bail!("ci has no step `{arg}`; it has: {}", names.join("; "));
     }
     let mut sum = Tally::default();
     let mut lines = Vec::new();
-    for (name, step) in STEPS {
+    let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
+    for (name, step) in STEPS.iter().filter(|(name, _)| wanted(name)) {
         println!("=== {name}");
         let started = Instant::now();
         let (tally, note) = match step() {

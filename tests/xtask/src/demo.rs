@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         words.push(QUERY.to_owned());
     }
 
-    host::need_vm_tools()?;
+    host::need_vm_tools(&[])?;
     let binary = host::static_binary("ksnoop-jit", "ksnoop-jit")?;
     vm::fetch(&kernel)?;
     let stage = host::stage("demo")?;

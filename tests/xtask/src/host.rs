@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// A program that must be there, and the Debian package that has it.
-struct Tool {
-    path: &'static [&'static str],
+pub(crate) struct Tool {
+    pub(crate) path: &'static [&'static str],
     package: &'static str,
 }
 
@@ -59,6 +59,12 @@ const VM_TOOLS: &[Tool] = &[
         package: "xz-utils",
     },
 ];
+
+/// What the guest tests load objects with, apart from us.
+pub(crate) const BPFTOOL: Tool = Tool {
+    path: &["/usr/sbin/bpftool"],
+    package: "bpftool",
+};
 
 /// The workspace's top folder.
 pub(crate) fn root() -> PathBuf {
@@ -114,13 +120,14 @@ pub(crate) fn shown(command: &Command) -> String {
 }
 
 /// Installs what guests need, or says which packages are to be installed by whom.
-pub(crate) fn need_vm_tools() -> Result<()> {
+pub(crate) fn need_vm_tools(more: &[Tool]) -> Result<()> {
     ensure!(
         cfg!(all(target_arch = "x86_64", target_os = "linux")),
         "the guests are x86-64 Linux, built and booted on x86-64 Linux only"
     );
     let missing: Vec<&str> = VM_TOOLS
         .iter()
+        .chain(more)
         .filter(|tool| !tool.path.iter().any(|path| Path::new(path).exists()))
         .map(|tool| tool.package)
         .collect();

@@ -21,7 +21,7 @@ cargo xtask COMMAND
       -j N                          N guests at a time (default 2)
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
-  ci                                every check, as .ci/run does it
+  ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 
 fn main() -> ExitCode {

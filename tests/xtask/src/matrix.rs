@@ -17,6 +17,9 @@ use crate::{host, vm};
 /// Seconds that one kernel's tests may take under emulation on a busy machine.
 const LIMIT: &str = "900";
 
+/// The table's row for what is not any one test's.
+const WHOLE_RUN: &str = "(fetched, booted, ran to the end)";
+
 /// How many things went which way; what `cargo xtask ci` adds up.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
@@ -108,7 +111,7 @@ fn parse(args: &[String]) -> Result<Options> {
 }
 
 fn matrix(options: &Options) -> Result<Tally> {
-    host::need_vm_tools()?;
+    host::need_vm_tools(&[host::BPFTOOL])?;
     let stage = host::stage("matrix")?;
     let binaries = [
         host::static_binary("ksnoop-jit", "ksnoop-jit")?,
@@ -220,6 +223,7 @@ fn boot(
     let (tests, complete) = read(&stdout);
     let failed = tests.iter().any(|test| test.verdict == Verdict::Fail);
     let trouble = match out.status.code() {
+        Some(0) if complete && tests.is_empty() => Some("no test has that name".to_owned()),
         Some(0) if complete => None,
         // The tests themselves say what is wrong.
         Some(1) if complete && failed => None,
@@ -323,7 +327,7 @@ fn table(outcomes: &[Outcome]) {
         .map(|name| name.len())
         .max()
         .unwrap_or(0)
-        .max("kernel".len());
+        .max(WHOLE_RUN.len());
     let row = |name: &str, cells: &mut dyn Iterator<Item = &str>| {
         let mut line = format!("{name:width$}");
         for cell in cells {
@@ -355,7 +359,7 @@ fn table(outcomes: &[Outcome]) {
     let mut ran = outcomes
         .iter()
         .map(|outcome| if outcome.trouble.is_some() { "FAIL" } else { "ok" });
-    row("(fetched, booted, ran to the end)", &mut ran);
+    row(WHOLE_RUN, &mut ran);
     println!();
 }
 

@@ -28,7 +28,12 @@ fn script(name: &str) -> PathBuf {
 }
 
 pub(crate) fn vm_run() -> Command {
-    Command::new(script("vm-run"))
+    let mut command = Command::new(script("vm-run"));
+    // Part of every base image where it is installed, so that the demo and the matrix share one.
+    if let Some(path) = host::BPFTOOL.path.iter().find(|path| Path::new(path).exists()) {
+        command.env("VM_BINS_EXTRA", path);
+    }
+    command
 }
 
 /// Downloads a kernel, or does nothing when it is in the cache.
