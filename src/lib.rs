@@ -1,4 +1,5 @@
 //! ksnoop-jit: a query becomes a BPF program.
+pub mod codegen;
 pub mod ctype;
 pub mod diag;
 pub mod display;

@@ -3,8 +3,15 @@
 
 pub mod build;
 mod entities;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod generate;
 mod helper;
 mod inst;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod interp;
+pub mod parse;
+pub mod print;
+pub mod verify;
 mod visit;
 
 pub use build::Builder;
@@ -13,6 +20,9 @@ pub use helper::ArgKind;
 pub use inst::{
     BinaryOp, Bits, BlockCall, CmpOp, Helper, InstData, Offset, Operand, Space, Terminator, Type, Width,
 };
+pub use parse::parse;
+pub use print::print;
+pub use verify::{IrError, Rule, verify};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 

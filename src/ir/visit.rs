@@ -1,7 +1,7 @@
 //! What every pass asks of an instruction: which values it reads, whether it does anything besides its result, what
 //! type its result has. In: an instruction. Never changes one.
 
-use super::inst::{BlockCall, InstData, Offset, Operand, Space, Terminator, Type};
+use super::inst::{BlockCall, InstData, Offset, Operand, Space, Terminator, Type, Width};
 use super::{Func, Inst, Reloc, Value};
 
 impl InstData {
@@ -99,6 +99,18 @@ impl InstData {
             InstData::SlotAddr(_) => Some(Type::Ptr(Space::Stack)),
             InstData::MapAddr(_) => Some(Type::Map),
             InstData::Call { helper, .. } => helper.result(),
+        }
+    }
+}
+
+impl Width {
+    /// How many bytes.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Width::B1 => 1,
+            Width::B2 => 2,
+            Width::B4 => 4,
+            Width::B8 => 8,
         }
     }
 }

@@ -1,0 +1,4 @@
+//! Tests of code generation as a whole.
+
+mod exec;
+mod kernel;
