@@ -77,7 +77,11 @@ pub fn generate(
 ) -> Result<Artifact, CompileError> {
     let mut programs = Vec::new();
     for event in &query.events {
-        let id = Id { event: job.first_event + programs.len() as u32, query: job.query, queries: job.queries };
+        let id = Id {
+            event: job.first_event + programs.len() as u32,
+            query: job.query,
+            queries: job.queries,
+        };
         let made = lower::lower(query, event, types, target, kinds(event.phase, job.typed), id)
             .map_err(CompileError::Unsupported)?;
         programs.extend(made);
@@ -87,7 +91,8 @@ pub fn generate(
         // Cheap beside everything else, and a wrong program must not reach a kernel.
         ir::verify(func).map_err(CompileError::Ir)?;
     }
-    let object = codegen::compile(&funcs, std::slice::from_ref(&query.text), types).map_err(CompileError::Codegen)?;
+    let object =
+        codegen::compile(&funcs, std::slice::from_ref(&query.text), types).map_err(CompileError::Codegen)?;
     Ok(Artifact { object, programs })
 }
 

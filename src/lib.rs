@@ -1,5 +1,6 @@
 //! ksnoop-jit: a query becomes a BPF program.
 pub mod codegen;
+pub mod compile;
 pub mod ctype;
 pub mod diag;
 pub mod display;

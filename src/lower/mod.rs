@@ -13,7 +13,7 @@ mod items;
 mod memory;
 mod program;
 
-pub use program::lower;
+pub use program::{Id, lower};
 
 use crate::ir;
 use crate::wire::RecordLayout;
@@ -105,8 +105,6 @@ pub struct Filter {
     pub uid: Option<u32>,
     /// This CPU only.
     pub cpu: Option<u32>,
-    /// Never this process: the tracer itself.
-    pub not_pid: Option<u32>,
 }
 
 /// One program and what it writes.

@@ -20,7 +20,7 @@ pub struct Id {
     pub queries: usize,
 }
 
-/// Makes the program for one event of a query, run as `kind`.
+/// Makes the program for one event of a query, run as `kind`. An error is a sentence: what this kind of program can't see.
 pub fn lower(
     query: &typed::Query,
     event: &typed::Event,
@@ -28,7 +28,7 @@ pub fn lower(
     target: &Target,
     kind: ProgramKind,
     id: Id,
-) -> Lowered {
+) -> Result<Vec<Lowered>, String> {
     let func = query.probe.func();
     let layout = layout(event, &func.name, id);
     let name = format!("ksj_{}", id.event);
@@ -80,11 +80,11 @@ pub fn lower(
         Ok(func) => func,
         Err(unfinished) => panic!("bug in ksnoop-jit: {unfinished}"),
     };
-    Lowered {
+    Ok(vec![Lowered {
         func,
         kind,
         layout: Some(layout),
-    }
+    }])
 }
 
 /// Where the items of an event lie.
@@ -181,20 +181,20 @@ impl Lower<'_> {
     fn filter(&mut self, filter: &Filter) {
         let end = self.end;
         let checks = [
-            (filter.pid, Builtin::Pid, CmpOp::Ne, "-p"),
-            (filter.tid, Builtin::Tid, CmpOp::Ne, "-t"),
-            (filter.uid, Builtin::Uid, CmpOp::Ne, "--uid"),
-            (filter.cpu, Builtin::Cpu, CmpOp::Ne, "--cpu"),
-            (filter.not_pid, Builtin::Pid, CmpOp::Eq, "not the tracer itself"),
+            (filter.pid, Builtin::Pid, "-p"),
+            (filter.tid, Builtin::Tid, "-t"),
+            (filter.uid, Builtin::Uid, "--uid"),
+            (filter.cpu, Builtin::Cpu, "--cpu"),
         ];
-        for (wanted, builtin, op, note) in checks {
+        for (wanted, builtin, note) in checks {
             let Some(wanted) = wanted else {
                 continue;
             };
             self.b.at(None, note);
             let value = self.builtin(builtin);
             let go_on = self.b.block("");
-            self.b.branch(op, Bits::W32, value, wanted as i32, end, go_on);
+            self.b
+                .branch(CmpOp::Ne, Bits::W32, value, wanted as i32, end, go_on);
             self.b.switch_to(go_on);
         }
     }
