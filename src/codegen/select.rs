@@ -16,7 +16,7 @@ pub(crate) fn select(func: &Func, far: &dyn Fn(Reloc) -> bool) -> MFunc {
         func,
         far,
         defs: func.definitions(),
-        live: live_insts(func),
+        read: read_values(func),
         roots: SecondaryMap::new(),
         consts: SecondaryMap::new(),
         known: SecondaryMap::new(),
@@ -32,7 +32,8 @@ struct Selector<'a> {
     func: &'a Func,
     far: &'a dyn Fn(Reloc) -> bool,
     defs: SecondaryMap<Value, Option<Inst>>,
-    live: SecondaryMap<Inst, bool>,
+    /// Values that something reads which matters.
+    read: SecondaryMap<Value, bool>,
     /// What a value is another name of.
     roots: SecondaryMap<Value, Option<Value>>,
     /// Values that cost nothing to make again.
@@ -70,10 +71,13 @@ impl Selector<'_> {
         let mut edges: Vec<(MBlock, bool)> = Vec::new();
         for block in &order {
             let data = &func.blocks[*block];
-            let params = data.params.iter().map(|param| self.vreg(*param)).collect();
+            let params = data.params.iter().copied().filter(|param| self.read[*param]);
+            let params: Vec<Value> = params.collect();
+            let params = params.into_iter().map(|param| self.vreg(param)).collect();
             self.cached.clear();
             for inst in &data.insts {
-                if self.live[*inst] {
+                let read = func.results[*inst].is_some_and(|result| self.read[result]);
+                if read || !func.insts[*inst].is_pure() {
                     self.inst(*inst);
                 }
             }
@@ -95,10 +99,10 @@ impl Selector<'_> {
                     let lhs = self.reg(*lhs, &data.end_origin);
                     let rhs = self.rhs(*rhs, &data.end_origin);
                     let mut target = |to: &BlockCall, is_then: bool| {
-                        if to.args.is_empty() {
+                        let args = self.args(to);
+                        if args.is_empty() {
                             return resolve(to.block);
                         }
-                        let args = self.args(to);
                         edges.push((
                             MBlock {
                                 ir: None,
@@ -498,8 +502,16 @@ impl Selector<'_> {
         }
     }
 
+    /// The arguments for those parameters that are read.
     fn args(&mut self, to: &BlockCall) -> Vec<Src<VReg>> {
-        to.args.iter().map(|arg| self.src(Operand::Value(*arg))).collect()
+        let params = &self.func.blocks[to.block].params;
+        let mut args = Vec::new();
+        for (arg, param) in to.args.iter().zip(params) {
+            if self.read[*param] {
+                args.push(self.src(Operand::Value(*arg)));
+            }
+        }
+        args
     }
 
     /// Moves constant distances from the address into the access.
@@ -590,25 +602,33 @@ fn shared_ends(func: &Func, reachable: &SecondaryMap<Block, bool>) -> SecondaryM
     stands_for
 }
 
-/// Instructions that do something or whose result is read by one that does.
-fn live_insts(func: &Func) -> SecondaryMap<Inst, bool> {
-    let mut live = SecondaryMap::new();
+/// Values that an instruction reads which does something, directly or through other values.
+fn read_values(func: &Func) -> SecondaryMap<Value, bool> {
     let mut read: SecondaryMap<Value, bool> = SecondaryMap::new();
     // Every use is later in the layout than its definition, so one pass from the end sees it first.
     for block in func.layout.iter().rev() {
         let data = &func.blocks[*block];
         if let Some(end) = &data.end {
-            end.for_each_use(|value| read[value] = true);
+            if let Terminator::Branch { lhs, rhs, .. } = end {
+                read[*lhs] = true;
+                rhs.value().into_iter().for_each(|value| read[value] = true);
+            }
+            for target in end.targets() {
+                for (arg, param) in target.args.iter().zip(&func.blocks[target.block].params) {
+                    if read[*param] {
+                        read[*arg] = true;
+                    }
+                }
+            }
         }
         for inst in data.insts.iter().rev() {
             let result_read = func.results[*inst].is_some_and(|value| read[value]);
             if result_read || !func.insts[*inst].is_pure() {
-                live[*inst] = true;
                 func.insts[*inst].for_each_use(|value| read[value] = true);
             }
         }
     }
-    live
+    read
 }
 
 /// Drops operations whose result nobody reads any more because it was folded into other operations.

@@ -11,6 +11,8 @@ mod inst;
 pub mod interp;
 pub mod parse;
 pub mod print;
+#[cfg(test)]
+mod tests;
 pub mod verify;
 mod visit;
 

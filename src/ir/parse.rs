@@ -351,7 +351,8 @@ fn reloc_shift(input: Text<'_>) -> IResult<Text<'_>, InstData> {
 }
 
 fn neg(input: Text<'_>) -> IResult<Text<'_>, InstData> {
-    let (input, bits) = preceded(tag("neg"), bits).parse(input)?;
+    let mut names = alt((word("neg").map(|_| Bits::W64), word("neg.w32").map(|_| Bits::W32)));
+    let (input, bits) = names.parse(input)?;
     let (input, src) = value(input)?;
     Ok((input, InstData::Neg { bits, src }))
 }

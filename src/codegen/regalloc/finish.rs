@@ -22,7 +22,9 @@ pub(super) fn finish(work: &Work, ranges: &Ranges, assignment: &Assignment) -> R
         extra: 0,
         error: None,
     };
-    let blocks = (0..work.blocks.len()).map(|at| finisher.block(at)).collect();
+    let mut blocks: Vec<ABlock> = (0..work.blocks.len()).map(|at| finisher.block(at)).collect();
+    super::tidy::drop_reloads(&mut blocks);
+    super::tidy::drop_saves(&mut blocks);
     match finisher.error {
         Some(error) => Err(error),
         None => Ok(Allocated {

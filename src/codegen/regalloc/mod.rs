@@ -9,6 +9,7 @@ mod finish;
 mod live;
 mod moves;
 mod split;
+mod tidy;
 
 use cranelift_entity::EntityRef;
 

@@ -276,3 +276,26 @@ fn compare(program: &Program, dumped: &[u8]) {
         after.len()
     );
 }
+
+#[test]
+fn the_kernel_takes_spilled_values() {
+    for seed in 0..12 {
+        let func = crate::ir::generate::function(seed, 60 + 20 * seed as usize);
+        let compiled = crate::codegen::program(&func, &|_| 5).expect("it compiles");
+        let local = crate::codegen::local::Local {
+            writer: crate::types::write::BtfWriter::new(),
+            relocs: vec![Vec::new()],
+            target: crate::types::mini::MiniTarget {
+                bytes: Vec::new(),
+                map: Default::default(),
+                names: Default::default(),
+            },
+        };
+        let maps: Vec<MapData> = func.maps.values().cloned().collect();
+        let elf =
+            crate::codegen::elf::write(&[compiled], &["generated"], local, &maps).expect("it is written");
+        if load_with_bpftool(&format!("generated{seed}"), &elf.bytes).is_none() {
+            return;
+        }
+    }
+}

@@ -1,4 +1,5 @@
 //! Tests of code generation as a whole.
 
+mod alloc;
 mod exec;
 mod kernel;
