@@ -129,7 +129,9 @@ impl Lower<'_> {
                 let memory = self.memory(expr);
                 self.at(item.span, format!("copy *{}", item.label));
                 let status = self.probe(to, *copied, pointer, memory);
-                self.check(status, expr, pointer);
+                // 0 or a negative error code, which is just what the fault word wants.
+                self.b.store(Width::B4, record, fault, status);
+                return;
             }
             (Source::Value(expr), ValueLayout::String { capacity }) => {
                 let pointer = self.value(expr);
@@ -137,12 +139,22 @@ impl Lower<'_> {
                 let memory = self.memory(expr);
                 self.at(item.span, format!("copy the string {}", item.label));
                 let count = self.read_string(to, *capacity, pointer, memory);
-                let (good, bad) = self.fault_blocks(expr.span, pointer);
-                self.b
-                    .branch_with(CmpOp::Slt, Bits::W64, count, 0, bad, call(good, &[]));
+                let good = self.b.block("");
+                let bad = self.b.block("no string there");
+                let done = self.b.block("");
+                self.b.branch(CmpOp::Slt, Bits::W64, count, 0, bad, good);
+                self.b.switch_to(bad);
+                self.b.store(Width::B4, record, fault, count);
+                let number = self.as_int(pointer);
+                self.b.store(Width::B8, record, place as i16, number);
+                self.b.jump(done, &[]);
                 self.b.switch_to(good);
                 let count = self.b.add(count, -1);
                 self.b.store(Width::B4, record, length, count);
+                self.b.store(Width::B4, record, fault, 0);
+                self.b.jump(done, &[]);
+                self.b.switch_to(done);
+                return;
             }
             (Source::Memory(from), ValueLayout::Bytes { copied, .. }) => match &from.base {
                 Base::Pointer { pointer, memory } => {
