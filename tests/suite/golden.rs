@@ -173,8 +173,8 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
     }
 }
 
-/// A record that the program could have made. In the faulty one, each item that has steps failed at the first of them
-/// that its own text begins with.
+/// A record that the program could have made. In the faulty one, each item failed at the first step that is in its text, or,
+/// if it is itself a pointer that no step is in, at what it points to.
 fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
     let mut record = vec![0; layout.size as usize];
     put(&mut record, wire::EVENT, &layout.event.to_le_bytes());
@@ -188,7 +188,7 @@ fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
         let step = item
             .steps
             .iter()
-            .position(|step| item.label.starts_with(step.as_str()));
+            .position(|step| item.label.contains(step.as_str()));
         if let (true, Some(step)) = (faulty, step) {
             put(
                 &mut record,
@@ -196,6 +196,12 @@ fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
                 &(step as u32 + 1).to_le_bytes(),
             );
             put(&mut record, value, &0u64.to_le_bytes());
+            continue;
+        }
+        if faulty && item.label != "comm" && matches!(item.value, ValueLayout::Pointee { .. } | ValueLayout::String { .. }) {
+            // EFAULT
+            put(&mut record, item.offset + wire::FAULT, &(-14i32).to_le_bytes());
+            put(&mut record, value, &(u64::MAX - 21).to_le_bytes());
             continue;
         }
         match &item.value {
