@@ -344,13 +344,7 @@ impl Verifier<'_> {
             }
         }
         let wants_ringbuf = matches!(helper, Helper::RingbufReserve | Helper::RingbufQuery);
-        let map = args
-            .iter()
-            .filter_map(|arg| arg.value())
-            .find_map(|value| match self.inst_of(value) {
-                Some(InstData::MapAddr(map)) => Some(*map),
-                _ => None,
-            });
+        let map = self.map_of(args);
         if let Some(map) = map
             && (self.func.maps[map].kind == MapKind::Ringbuf) != wants_ringbuf
         {
