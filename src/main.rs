@@ -1,2 +1,125 @@
-//! The command line tool.
-fn main() {}
+//! The composition root: the one place that knows both the compiler and the runtime. In: the command line. Out: an exit
+//! status: 0 done, 1 this host is in the way, 2 the query is wrong. Never decides how a query is compiled or attached;
+//! it only tries one way after the other.
+
+mod cli;
+mod dump;
+mod explore;
+mod trace;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use ksnoop_jit::diag::{self, Diagnostic};
+use ksnoop_jit::types::Types;
+use ksnoop_jit_runtime as runtime;
+
+use cli::{Cli, Command};
+
+/// Why a command ended early.
+enum Failure {
+    /// The query is wrong, which has been told.
+    Query,
+    /// Something else, still to be told.
+    Host(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Host(error.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no mistakes. A closed pipe is not worth a word.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let (command, words) = cli.command_words();
+    let done = match command {
+        Command::Trace => trace::run(&cli, words),
+        Command::Info => explore::info(&cli, words),
+        Command::Type => explore::layout(&cli, words),
+        Command::List => explore::list(&cli, words),
+        Command::Features => explore::features(&cli),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Query) => ExitCode::from(2),
+        Err(Failure::Host(error)) => {
+            if error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(runtime::signals::is_broken_pipe)
+            {
+                return ExitCode::SUCCESS;
+            }
+            complain(&format!("ksnoop-jit: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A line on stderr; if that is closed there is nobody to tell.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Tells all diagnostics of a query.
+fn tell(text: &str, diags: &[Diagnostic], color: cli::When) {
+    let color = match color {
+        cli::When::Always => true,
+        cli::When::Never => false,
+        cli::When::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    };
+    for diag in diags {
+        complain(&diag::render(text, diag, color));
+    }
+}
+
+/// The types that queries are compiled against, without any module's.
+fn open_types(cli: &Cli) -> Result<Types, Failure> {
+    Ok(Types::new(runtime::btf::open_vmlinux(cli.btf.as_deref())?))
+}
+
+/// Adds a module's types; whether there are any.
+fn add_module(types: &mut Types, name: &str) -> Result<bool, Failure> {
+    if types.module_named(name).is_some() {
+        return Ok(true);
+    }
+    // Split BTF has to be read over the very same base, which `Types` has for itself.
+    match runtime::btf::open_module(name, types.base()) {
+        Ok(btf) => {
+            types.add_module(name, btf);
+            Ok(true)
+        }
+        Err(runtime::RuntimeError::NoModuleBtf { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Looks for the modules that functions of these names live in, and adds their types.
+fn add_owners(types: &mut Types, names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let symbols = match runtime::symbols::Symbols::new().lookup(names) {
+        Ok(symbols) => symbols,
+        // Without symbols only what vmlinux has can be found, which the query's diagnostics then tell.
+        Err(_) => return Ok(()),
+    };
+    for symbol in symbols {
+        if let Some(module) = &symbol.module {
+            add_module(types, module)?;
+        }
+    }
+    Ok(())
+}

@@ -1,1 +1,39 @@
-//! The part of ksnoop-jit that owns the kernel.
+//! The part of ksnoop-jit that owns the kernel: reading its type information and symbols, loading and attaching
+//! programs, reading events and maps, signals, the traced command.
+//!
+//! In: an ELF object, a slice of the kernel's BTF to relocate it against, and where to attach what. Out: bytes of
+//! events, values of maps, and errors that name the problem and its remedy. It never knows about queries, never
+//! prints, and Aya's types never leave it.
+//!
+//! The way through: [`ObjectSpec`] → [`Relocated`] → [`Loaded`] → [`Attached`], each consumed by the next; dropping
+//! any of them undoes it. `KERNEL-FACTS.md` tells which kernel can do what.
+
+pub mod btf;
+pub mod caps;
+pub mod error;
+pub mod load;
+pub mod maps;
+pub mod object;
+pub mod ring;
+pub mod run_child;
+pub mod signals;
+pub mod symbols;
+
+mod attach;
+mod links;
+mod perf;
+mod program;
+mod sys;
+mod verify;
+
+pub use attach::{AttachTarget, Site};
+pub use caps::{Answer, Capabilities};
+pub use error::{AttachCause, AttachError, LoadCause, LoadError, Result, RuntimeError};
+pub use load::{Attached, Loaded, ProgramStats, Relocated};
+pub use maps::Maps;
+pub use object::{MapRef, ObjectSpec, RelocatedProgram, relocate};
+pub use program::{LogLevel, ProgramKind, ProgramSpec};
+pub use ring::{Events, Wake};
+pub use run_child::Child;
+pub use signals::Signals;
+pub use verify::{RawLoaded, RawProgram, load_raw};

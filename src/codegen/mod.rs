@@ -3,7 +3,7 @@
 //! in debug builds), `encode` (bytes), `local` (relocations) and `elf`. A pure function: never does I/O, and the same input
 //! gives the same bytes.
 
-pub mod asm;
+mod asm;
 mod disasm;
 mod dump;
 mod elf;
@@ -14,6 +14,7 @@ mod mach;
 mod regalloc;
 mod select;
 
+pub use asm::listing;
 pub use dump::dump_btf;
 pub use insn::Insn;
 

@@ -162,8 +162,8 @@ pub enum ExprKind {
 pub enum Arg {
     /// An expression.
     Expr(Expr),
-    /// A type that can't be an expression: it begins with `struct`, `union` or `enum`, or has a `*` at its end
-    /// (`offsetof(struct sk_buff, len)`, `container_of(p, struct x, m)`); a lone name is an expression.
+    /// A type that can't be an expression: it begins with `struct`, `union`, `enum` or one of C's own types, or has a
+    /// `*` at its end (`offsetof(struct sk_buff, len)`, `container_of(p, struct x, m)`); a lone name is an expression.
     Type(TypeName),
 }
 

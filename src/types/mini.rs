@@ -151,7 +151,14 @@ impl Copier<'_> {
     }
 
     fn enumeration(&mut self, id: TypeId, e: &Enum) -> u32 {
-        let name = self.name_of(id, &e.name);
+        // A loader compares the names of enums, also of those that are only a member's type: so a nested one keeps its
+        // name, unless that is a root's, of which there may be only one.
+        let root_has_it = self.root_names.values().any(|name| **name == *e.name);
+        let name = if self.root_names.contains_key(&id) || root_has_it {
+            self.name_of(id, &e.name)
+        } else {
+            e.name.to_string()
+        };
         let values: Vec<(&str, i128)> = e
             .values
             .iter()

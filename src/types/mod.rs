@@ -60,6 +60,11 @@ impl Types {
         number
     }
 
+    /// The BTF of vmlinux, over which those of modules have to be read.
+    pub fn base(&self) -> &btf_rs::Btf {
+        &self.objects[0].btf
+    }
+
     /// How many BTF objects there are, vmlinux included.
     pub fn module_count(&self) -> u16 {
         self.objects.len() as u16

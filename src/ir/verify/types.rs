@@ -314,7 +314,9 @@ impl Verifier<'_> {
                 Type::Ptr(Space::Kernel | Space::User | Space::Btf),
                 Type::Int | Type::Ptr(Space::Kernel | Space::User),
             ) => true,
-            (Type::Ptr(Space::Ctx | Space::Stack | Space::MapValue | Space::Record), Type::Int) => true,
+            (Type::Ptr(Space::Stack | Space::Record), Type::Int) => true,
+            // The context and what is in maps outlive the program's own view of them, and may be read as any kernel memory.
+            (Type::Ptr(Space::Ctx | Space::MapValue), Type::Int | Type::Ptr(Space::Kernel)) => true,
             (Type::Map, _) | (_, Type::Map) => false,
             (Type::Int | Type::Ptr(_), Type::Ptr(_)) => from == ty,
         };

@@ -2,6 +2,7 @@
 //! is made with, which lays structs out as a C compiler for x86-64 does. Never part of a release build.
 
 mod kernel;
+mod special;
 
 pub use kernel::{mini_kernel, mini_kernel_bytes, mini_kernel_with_module, mini_module_bytes};
 

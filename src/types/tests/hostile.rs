@@ -111,13 +111,13 @@ fn cycles() {
 fn deep_and_wide() {
     let mut w = BtfWriter::new();
     let int = w.int("int", 4, INT_SIGNED);
-    // Each level holds the one below twice, without a name: followed blindly that is two to the power of eighty.
+    // Each level holds the one below twice, without a name: followed blindly that is two to the power of forty.
     let mut level = w.struct_("", 4, &[Field::at("x", int, 0)]);
-    for _ in 0..80 {
+    for _ in 0..40 {
         level = w.struct_("", 4, &[Field::at("", level, 0), Field::at("", level, 0)]);
     }
     let mut named = w.struct_("n", 4, &[]);
-    for _ in 0..80 {
+    for _ in 0..40 {
         named = w.struct_("n", 4, &[Field::at("a", named, 0), Field::at("b", named, 0)]);
     }
     let mut chain = int;

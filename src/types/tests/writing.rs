@@ -245,3 +245,27 @@ fn the_mini_target_of_old_bitfields() {
         (vec![0], 0, None, "u32".into())
     );
 }
+
+#[test]
+fn a_nested_enum_keeps_its_name_unless_a_root_has_it() {
+    let mut w = BtfWriter::new();
+    let nested = w.enum_("e", 4, false, &[("A", 1)]);
+    let root = w.enum_("e", 4, false, &[("B", 2)]);
+    let s = w.struct_("s", 8, &[Field::at("x", nested, 0)]);
+    let t = w.struct_("t", 8, &[Field::at("x", nested, 0)]);
+    let types = types_of(&w);
+    let name = |mini: &crate::types::mini::MiniTarget, id: u32| {
+        let copy = read(&mini.bytes);
+        copy.name(copy.member(own(mini.map[&own(id)]), "x").unwrap().ty)
+    };
+    let mini = mini_target(&types, &[(own(s), None), (own(t), None)]);
+    assert_eq!(
+        (name(&mini, s), name(&mini, t)),
+        ("e".to_string(), "e".to_string())
+    );
+    let mini = mini_target(&types, &[(own(s), None), (own(root), None)]);
+    assert_eq!(
+        (name(&mini, s), mini.names[&own(root)].clone()),
+        ("e__2".to_string(), "e".to_string())
+    );
+}

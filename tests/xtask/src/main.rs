@@ -1,2 +1,54 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands, run as `cargo xtask COMMAND`.
+//!
+//! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
+//! that it does not name when the tool is missing, and never touches this machine's kernel: what is traced
+//! is always a guest's.
+
+mod ci;
+mod demo;
+mod host;
+mod matrix;
+mod vm;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  demo [--kernel K] [-n N] [QUERY]  trace real traffic with QUERY in a VM of its own (also: cargo demo)
+  matrix [OPTIONS] [FILTER]         run the guest tests on several kernels (also: cargo matrix)
+      --kernels 6.1,6.12            these kernels      --all    every kernel that is supported
+      -j N                          N guests at a time (default 2)
+      --keep                        keep the logs      -v       show every guest's whole output
+      FILTER                        only the tests whose name contains it
+  ci [STEP...]                      every check, as .ci/run does it, or these steps of it
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    if rest.iter().any(|arg| arg == "-h" || arg == "--help") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    let done = match command {
+        "demo" => demo::run(rest),
+        "matrix" => matrix::run(rest),
+        "ci" => ci::run(rest),
+        "help" | "-h" | "--help" => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => {
+            eprint!("xtask: no command named `{other}`\n\n{HELP}");
+            Ok(ExitCode::from(2))
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,190 @@
+//! The command line: options in, plain data out. Never opens anything.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, ValueEnum};
+
+/// Trace kernel functions and tracepoints with queries that are compiled to BPF.
+#[derive(Parser, Debug)]
+#[command(
+    name = "ksnoop-jit",
+    version,
+    about = "Trace the kernel: each query is compiled straight to a BPF program",
+    override_usage = "ksnoop-jit [OPTIONS] QUERY...\n       ksnoop-jit info FUNC|tp:EVENT...\n       ksnoop-jit type 'struct sk_buff'...\n       ksnoop-jit list GLOB...\n       ksnoop-jit features",
+    after_help = "A query:  ip_rcv(skb->len > 0xff, skb)     tp:sched_switch(prev->comm, next->pid)     do_sys_openat2"
+)]
+pub(crate) struct Cli {
+    /// A command (trace, info, type, list, features) and its words; without one, queries
+    #[arg(value_name = "QUERY", required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+
+    /// Only this process
+    #[arg(short = 'p', long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Only this thread
+    #[arg(short = 't', long, value_name = "TID")]
+    pub(crate) tid: Option<u32>,
+    /// Only this user
+    #[arg(long, value_name = "UID")]
+    pub(crate) uid: Option<u32>,
+    /// Only this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<u32>,
+    /// End after so many events
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<std::time::Duration>,
+    /// Trace while this command runs
+    #[arg(short = 'c', long, value_name = "CMD")]
+    pub(crate) command: Option<String>,
+    /// Size of the ring buffer in pages
+    #[arg(short = 'P', long, value_name = "PAGES")]
+    pub(crate) pages: Option<u32>,
+
+    /// How events are written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Write to a file
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Colours
+    #[arg(long, value_enum, default_value_t = When::Auto)]
+    pub(crate) color: When,
+    /// Structs inside each other that are shown
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<u32>,
+    /// Bytes of a string that are read
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_string: Option<u32>,
+    /// Elements of an array that are shown
+    #[arg(long, value_name = "N")]
+    pub(crate) max_array: Option<u32>,
+    /// Bytes of a struct that are read
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_bytes: Option<u32>,
+    /// Show members that are zero
+    #[arg(long)]
+    pub(crate) zeros: bool,
+
+    /// How functions and tracepoints are hooked
+    #[arg(long, value_enum, default_value_t = Attach::Auto)]
+    pub(crate) attach: Attach,
+    /// How kernel memory is read
+    #[arg(long, value_enum, default_value_t = Reads::Auto)]
+    pub(crate) reads: Reads,
+    /// Take types from this BTF (or an ELF with one) instead of the running kernel's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) btf: Option<PathBuf>,
+
+    /// Load, let the verifier judge, attach nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the syntax tree and exit
+    #[arg(long)]
+    pub(crate) dump_ast: bool,
+    /// Print the intermediate representation and exit
+    #[arg(long)]
+    pub(crate) dump_ir: bool,
+    /// Print the program, instruction by instruction, and exit
+    #[arg(long)]
+    pub(crate) dump_insns: bool,
+    /// Print the program's own types and the slice of the kernel's, and exit
+    #[arg(long)]
+    pub(crate) dump_btf: bool,
+    /// Write an object that libbpf loads, and exit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) emit_obj: Option<PathBuf>,
+
+    /// Tell what is attached and how, what the verifier says, faults and losses
+    #[arg(short = 'v', short_alias = 'd', long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// ksnoop's layout
+    Text,
+    /// One line an event
+    Compact,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// How functions and tracepoints are hooked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Attach {
+    /// The best that works
+    Auto,
+    /// BPF trampolines, typed tracepoints
+    Fentry,
+    /// kprobes, raw tracepoints
+    Kprobe,
+}
+
+/// How kernel memory is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reads {
+    /// Plain loads where the kernel knows the type
+    Auto,
+    /// Probe reads everywhere: slower, and sees every bad address
+    Probe,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Run queries.
+    Trace,
+    /// Print prototypes.
+    Info,
+    /// Print layouts.
+    Type,
+    /// Search functions.
+    List,
+    /// Tell what the kernel can do.
+    Features,
+}
+
+impl Cli {
+    /// The command and its words. As in ksnoop a command may be cut short, and no command means to trace.
+    pub(crate) fn command_words(&self) -> (Command, &[String]) {
+        let all = [
+            ("trace", Command::Trace),
+            ("info", Command::Info),
+            ("type", Command::Type),
+            ("list", Command::List),
+            ("features", Command::Features),
+        ];
+        let Some((first, rest)) = self.words.split_first() else {
+            return (Command::Trace, &[]);
+        };
+        // A short word could be a function; a function with nothing after it is a query.
+        let cut = first.len() >= 2 && (!rest.is_empty() || first == "features");
+        match all
+            .iter()
+            .find(|(name, _)| cut && name.starts_with(first.as_str()))
+        {
+            Some((_, command)) => (*command, rest),
+            None => (Command::Trace, &self.words),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_string())?;
+    std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a usable time".to_string())
+}

@@ -1,0 +1,194 @@
+//! How a value without parts is spelled, the same in every text format. In: a [`Leaf`], or a fault. Out: text on one line
+//! with nothing around it. Never emits a control character.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::errno;
+
+use super::Symbol;
+use super::escape;
+use super::shape::Enum;
+use super::sink::{Brackets, Cut, Leaf, Tail};
+
+/// Appends the value.
+pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
+    // Writing to a string can't fail, so the results are of no interest, here and below.
+    let _ = match leaf {
+        Leaf::Void => out.write_str("void"),
+        Leaf::Signed(value) => match i64::try_from(*value) {
+            Ok(value) => write!(out, "{value}"),
+            Err(_) => write!(out, "{value}"),
+        },
+        Leaf::Unsigned(value) => match u64::try_from(*value) {
+            Ok(value) => write!(out, "{value}"),
+            Err(_) => write!(out, "{value}"),
+        },
+        Leaf::Hex(value) => write!(out, "{value:#x}"),
+        Leaf::Octal(0) => out.write_str("0"),
+        Leaf::Octal(value) => write!(out, "0{value:o}"),
+        Leaf::Binary(value) => write!(out, "{value:#b}"),
+        Leaf::Bool(value) => write!(out, "{value}"),
+        Leaf::Char(byte) => {
+            out.push('\'');
+            escape::character(out, *byte);
+            out.write_str("'")
+        }
+        Leaf::Name(name) => out.write_str(name),
+        Leaf::Flags(e, value) => flags(out, e, *value),
+        Leaf::Float(value) => write!(out, "{value}"),
+        Leaf::Double(value) => write!(out, "{value}"),
+        Leaf::Null => out.write_str("NULL"),
+        Leaf::ErrPtr(number) => match errno::name(*number) {
+            Some(name) => write!(out, "ERR_PTR(-{name})"),
+            None => write!(out, "ERR_PTR(-{number})"),
+        },
+        Leaf::Pointer(address) => write!(out, "{address:#x}"),
+        Leaf::Located(address, at) => {
+            let _ = write!(out, "{address:#x} <");
+            let _ = symbol(out, at);
+            out.write_str(">")
+        }
+        Leaf::Symbol(_, Some(at)) => symbol(out, at),
+        Leaf::Symbol(address, None) => write!(out, "{address:#x}"),
+        Leaf::Errno(value) => match value
+            .checked_neg()
+            .and_then(|n| i32::try_from(n).ok())
+            .and_then(errno::name)
+        {
+            Some(name) => write!(out, "-{name}"),
+            None => write!(out, "{value}"),
+        },
+        Leaf::Text(bytes, tail) => {
+            out.push('"');
+            escape::quoted(out, bytes);
+            out.push('"');
+            rest(out, bytes, *tail)
+        }
+        Leaf::Raw(bytes, tail) => {
+            out.push('"');
+            escape::quoted_ascii(out, bytes);
+            out.push('"');
+            rest(out, bytes, *tail)
+        }
+        Leaf::Dump(bytes, tail) => {
+            for (index, byte) in bytes.iter().enumerate() {
+                let gap = if index == 0 { "" } else { " " };
+                let _ = write!(out, "{gap}{byte:02x}");
+            }
+            rest(out, bytes, *tail)
+        }
+        Leaf::Ip4(bytes) => write!(out, "{}", Ipv4Addr::from(*bytes)),
+        Leaf::Ip6(bytes) => write!(out, "{}", Ipv6Addr::from(*bytes)),
+        Leaf::Mac([a, b, c, d, e, f]) => write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
+        Leaf::List(next, prev) => {
+            list_link(out, "{.next=", *next);
+            list_link(out, ", .prev=", *prev);
+            out.write_str("}")
+        }
+        Leaf::Elided(Brackets::Curly) => out.write_str("{...}"),
+        Leaf::Elided(Brackets::Square) => out.write_str("[...]"),
+        Leaf::Cut(what) => cut(out, *what),
+    };
+}
+
+/// Appends what stands for a value that could not be read: `<fault: a->b is NULL>`. A step that is no pointer says itself
+/// what is wrong with it (`n is zero`, `i is out of bounds`), which no C expression does, and has no address.
+pub(super) fn fault(out: &mut String, step: &str, address: u64) {
+    out.push_str("<fault: ");
+    escape::plain(out, step);
+    if step.contains(" is ") {
+        out.push('>');
+        return;
+    }
+    out.push_str(" is ");
+    let _ = match (address, err_ptr(address)) {
+        (0, _) => out.write_str("NULL"),
+        (1..PAGE, _) => write!(out, "a bad address {address:#x} (NULL plus an offset)"),
+        (_, Some(number)) => {
+            write(out, &Leaf::ErrPtr(number));
+            Ok(())
+        }
+        (_, None) => write!(out, "a bad address {address:#x}"),
+    };
+    out.push('>');
+}
+
+/// Appends the remark for what is missing.
+pub(super) fn cut(out: &mut String, cut: Cut) -> std::fmt::Result {
+    match cut {
+        Cut::Bytes(shown, full) => write!(out, "... /* {shown} bytes of {full} */"),
+        Cut::Budget => out.write_str("... /* too much to show */"),
+        Cut::Elements(shown, full) => write!(out, "... /* {shown} elements of {full} */"),
+    }
+}
+
+/// The error number in a pointer that `ERR_PTR` made.
+pub(super) fn err_ptr(address: u64) -> Option<i32> {
+    let number = address.wrapping_neg();
+    if (1..PAGE).contains(&number) {
+        i32::try_from(number).ok()
+    } else {
+        None
+    }
+}
+
+/// What stands for the rest of a record that ended too early.
+pub(super) const TRUNCATED: &str = "<truncated record>";
+
+/// Addresses below this are members of NULL; numbers up to it are errors (the kernel's `MAX_ERRNO` is 4095).
+const PAGE: u64 = 4096;
+
+/// Appends what comes after the bytes that are shown.
+pub(super) fn rest(out: &mut String, shown: &[u8], tail: Tail) -> std::fmt::Result {
+    match tail {
+        Tail::Whole => Ok(()),
+        Tail::Of(full) => cut(out, Cut::Bytes(shown.len() as u32, full)),
+        Tail::Maybe => out.write_str("..."),
+    }
+}
+
+fn list_link(out: &mut String, label: &str, address: u64) {
+    out.push_str(label);
+    let link = if address == 0 {
+        Leaf::Null
+    } else {
+        Leaf::Pointer(address)
+    };
+    write(out, &link);
+}
+
+fn symbol(out: &mut String, at: &Symbol<'_>) -> std::fmt::Result {
+    escape::plain(out, &at.name);
+    if at.offset != 0 {
+        write!(out, "+{:#x}", at.offset)?;
+    }
+    if let Some(module) = &at.module {
+        out.push_str(" [");
+        escape::plain(out, module);
+        out.push(']');
+    }
+    Ok(())
+}
+
+/// `A|B|0x8`: the names of the bits that have one, from the lowest, then the rest.
+fn flags(out: &mut String, e: &Enum, value: u128) -> std::fmt::Result {
+    let mut unnamed = 0;
+    let mut left = value;
+    let mut gap = "";
+    while left != 0 {
+        let bit = left & left.wrapping_neg();
+        left ^= bit;
+        match i128::try_from(bit).ok().and_then(|bit| e.name(bit)) {
+            Some(name) => {
+                write!(out, "{gap}{name}")?;
+                gap = "|";
+            }
+            None => unnamed |= bit,
+        }
+    }
+    if unnamed != 0 || value == 0 {
+        write!(out, "{gap}{unnamed:#x}")?;
+    }
+    Ok(())
+}

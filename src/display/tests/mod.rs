@@ -1,0 +1,6 @@
+//! Tests of display: whole events against ksnoop's own layout, each kind of type, faults, formats, and hostile bytes.
+
+mod events;
+mod fixture;
+mod hostile;
+mod values;

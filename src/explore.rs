@@ -1,0 +1,232 @@
+//! The commands that only look: `info`, `type`, `list`, `features`. In: names. Out: C on stdout. Never attaches
+//! anything.
+
+use std::io::Write;
+
+use ksnoop_jit::diag::nearest;
+use ksnoop_jit::parser;
+use ksnoop_jit::parser::ast::TargetKind;
+use ksnoop_jit::types::{NameKind, Types};
+use ksnoop_jit_runtime as runtime;
+
+use crate::cli::Cli;
+use crate::{Failure, add_module, add_owners, complain, open_types, tell};
+
+/// Prototypes.
+pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
+    let mut types = open_types(cli)?;
+    let mut out = std::io::stdout().lock();
+    let mut wrong = false;
+    for word in words {
+        let query = match parser::parse(word) {
+            Ok(query) => query,
+            Err(diags) => {
+                tell(word, &diags.into_vec(), cli.color);
+                wrong = true;
+                continue;
+            }
+        };
+        let (name, found) = match &query.target.kind {
+            TargetKind::Function { module, name } => {
+                if let Some(module) = module
+                    && cli.btf.is_none()
+                {
+                    add_module(&mut types, &module.node)?;
+                } else if cli.btf.is_none() && types.functions_named(&name.node).is_empty() {
+                    add_owners(&mut types, std::slice::from_ref(&name.node))?;
+                }
+                let stem = name.node.split('.').next().unwrap_or(&name.node);
+                let mut found = types.functions_named(stem);
+                if let Some(module) = module {
+                    found.retain(|func| types.module_name(func.id.module) == module.node);
+                }
+                (name.node.clone(), found)
+            }
+            TargetKind::Tracepoint { event, .. } => (
+                event.node.clone(),
+                types.tracepoint_proto(&event.node).into_iter().collect(),
+            ),
+            TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => {
+                complain(&format!(
+                    "ksnoop-jit: {word}: only kernel functions and tracepoints have BTF prototypes"
+                ));
+                wrong = true;
+                continue;
+            }
+        };
+        let mut prototypes: Vec<String> = found
+            .iter()
+            .map(|func| {
+                let module = types.module_name(func.id.module);
+                let place = if module == "vmlinux" {
+                    String::new()
+                } else {
+                    format!(" /* {module} */")
+                };
+                format!("{};{place}", types.prototype(func))
+            })
+            .collect();
+        prototypes.dedup();
+        if prototypes.is_empty() {
+            wrong = true;
+            not_found(&types, &name);
+        }
+        for prototype in prototypes {
+            writeln!(out, "{prototype}")?;
+        }
+    }
+    if wrong { Err(Failure::Query) } else { Ok(()) }
+}
+
+fn not_found(types: &Types, name: &str) {
+    let all: Vec<String> = types.functions(0).into_iter().map(|(_, name)| name).collect();
+    let near = nearest(name, all.iter().map(String::as_str));
+    let hint = if near.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean {}?", near.join(" or "))
+    };
+    complain(&format!(
+        "ksnoop-jit: there is no function `{}`{hint}",
+        name.escape_default()
+    ));
+}
+
+/// Layouts of types.
+pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
+    let types = open_types(cli)?;
+    let mut out = std::io::stdout().lock();
+    let mut wrong = false;
+    // `type struct sk_buff` and `type 'struct sk_buff'` are the same.
+    let all = words.join(" ");
+    let mut rest = all.split_whitespace().peekable();
+    while let Some(word) = rest.next() {
+        let kind = match word {
+            "struct" => NameKind::Struct,
+            "union" => NameKind::Union,
+            "enum" => NameKind::Enum,
+            _ => NameKind::Any,
+        };
+        let name = if kind == NameKind::Any {
+            word
+        } else {
+            rest.next().unwrap_or("")
+        };
+        let found = types.find(kind, name);
+        if found.is_empty() {
+            wrong = true;
+            let names = types.names_of(kind);
+            let near = nearest(name, names.iter().map(String::as_str));
+            let hint = if near.is_empty() {
+                String::new()
+            } else {
+                format!("; did you mean {}?", near.join(" or "))
+            };
+            complain(&format!(
+                "ksnoop-jit: there is no type `{}`{hint}",
+                name.escape_default()
+            ));
+        }
+        for id in found {
+            writeln!(out, "{}", types.layout_c(id))?;
+        }
+    }
+    if wrong { Err(Failure::Query) } else { Ok(()) }
+}
+
+/// Functions whose names match a pattern.
+pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
+    let mut types = open_types(cli)?;
+    if cli.btf.is_none() {
+        for module in runtime::btf::module_names()? {
+            add_module(&mut types, &module)?;
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    let mut found = false;
+    for number in 0..types.module_count() {
+        for (id, name) in types.functions(number) {
+            let hit = words
+                .iter()
+                .any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
+            if !hit {
+                continue;
+            }
+            found = true;
+            if let Some(func) = types.func(id) {
+                let module = types.module_name(number);
+                let place = if number == 0 {
+                    String::new()
+                } else {
+                    format!(" /* {module} */")
+                };
+                writeln!(out, "{};{place}", types.prototype(&func))?;
+            }
+        }
+    }
+    if found {
+        return Ok(());
+    }
+    complain("ksnoop-jit: no function matches");
+    Err(Failure::Query)
+}
+
+/// Shell patterns with `*` and `?`.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                // The last star takes one character more.
+                Some((at, taken)) => {
+                    p = at + 1;
+                    n = taken + 1;
+                    star = Some((at, taken + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+/// What the running kernel can do.
+pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
+    let types = open_types(cli)?;
+    let caps = runtime::Capabilities::detect();
+    let id_of = |name: &str| types.functions_named(name).first().map_or(0, |func| func.id.id);
+    let tracepoint = types
+        .tracepoint_proto("sched_switch")
+        .map_or(0, |func| func.id.id);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "kernel {}", caps.release())?;
+    let rows = [
+        ("privileges", caps.privileged()),
+        ("fentry and fexit", caps.fentry(id_of("vfs_open"))),
+        ("typed tracepoints", caps.tp_btf(tracepoint)),
+        ("kprobes", caps.kprobe()),
+        ("kprobe.multi", caps.kprobe_multi()),
+        ("uprobes", caps.uprobe()),
+        ("uprobe.multi", caps.uprobe_multi()),
+        ("ring buffer", caps.ringbuf()),
+        ("attach cookies", caps.bpf_cookie()),
+        ("bpf_get_func_ip", caps.get_func_ip()),
+        ("bpf_get_current_task_btf", caps.current_task_btf()),
+    ];
+    for (name, answer) in rows {
+        match answer {
+            runtime::Answer::Yes => writeln!(out, "  {name:26} yes")?,
+            runtime::Answer::No(why) => writeln!(out, "  {name:26} no: {why}")?,
+        }
+    }
+    Ok(())
+}

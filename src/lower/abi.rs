@@ -1,0 +1,131 @@
+//! Where arguments and return values are when a probe runs: in `struct pt_regs` by the System V x86-64 calling convention,
+//! or in the array of 64-bit slots that BPF trampolines and raw tracepoints pass. In: a prototype. Out: locations.
+//! Never emits anything.
+//!
+//! Sources: `arch/x86/include/uapi/asm/ptrace.h` (offsets), the x86-64 psABI 3.2.3 (classification; only the INTEGER
+//! class occurs in the kernel), `arch/x86/net/bpf_jit_comp.c` (trampoline slots).
+
+use crate::types::{Func, Type, TypeId, Types};
+
+/// Byte offsets in `struct pt_regs` of the six argument registers, in order.
+const ARG_REGS: [i16; 6] = [112, 104, 96, 88, 72, 64];
+/// `ax` and `dx`, which carry return values.
+const RETURN_REGS: [i16; 2] = [80, 96];
+/// `sp`.
+pub(super) const SP: i16 = 152;
+
+/// Where a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    /// In these 8-byte words of the context, in this order.
+    Words(Vec<i16>),
+    /// In what the entry kept for the return, at this byte offset.
+    Saved(u32),
+    /// On the stack, so many bytes above the stack pointer at entry (where the return address is).
+    Stack(i16),
+    /// Nowhere that can be told.
+    Unknown,
+}
+
+/// The slots of a trampoline's or raw tracepoint's context: ⌈size/8⌉ for each argument, in order.
+pub(super) fn slots(types: &Types, func: &Func) -> Vec<Location> {
+    let mut next = 0i16;
+    func.params
+        .iter()
+        .map(|param| {
+            let words = words_of(types, param.ty);
+            let location = Location::Words((0..words).map(|word| (next + word) * 8).collect());
+            next += words;
+            location
+        })
+        .collect()
+}
+
+/// Where a trampoline puts the return value: behind the arguments.
+pub(super) fn return_slot(types: &Types, func: &Func) -> Location {
+    let used: i16 = func.params.iter().map(|param| words_of(types, param.ty)).sum();
+    let words = words_of(types, func.ret);
+    if words > 1 {
+        // A trampoline keeps one register of it only.
+        return Location::Unknown;
+    }
+    Location::Words(vec![used * 8])
+}
+
+/// Where a function finds its arguments at entry.
+pub(super) fn entry(types: &Types, func: &Func) -> Vec<Location> {
+    // A struct that is returned in memory takes the first register for the address of where to.
+    let hidden = types.composite(func.ret).is_some_and(|ret| ret.size > 16);
+    let mut free = &ARG_REGS[usize::from(hidden)..];
+    let mut stack = 8i16;
+    func.params
+        .iter()
+        .map(|param| {
+            let size = types.size_of(param.ty).unwrap_or(8);
+            let words = words_of(types, param.ty) as usize;
+            let in_memory = size > 16 || !aligned(types, param.ty, 0, 0);
+            if size == 0 {
+                Location::Words(Vec::new())
+            } else if !in_memory && words <= free.len() {
+                let (now, rest) = free.split_at(words);
+                free = rest;
+                Location::Words(now.to_vec())
+            } else {
+                let here = stack;
+                stack = stack.saturating_add(words as i16 * 8);
+                Location::Stack(here)
+            }
+        })
+        .collect()
+}
+
+/// Where a caller finds the return value.
+pub(super) fn at_return(types: &Types, func: &Func) -> Location {
+    match types.size_of(func.ret) {
+        Some(0) => Location::Words(Vec::new()),
+        Some(1..=8) => Location::Words(vec![RETURN_REGS[0]]),
+        Some(9..=16) if aligned(types, func.ret, 0, 0) => Location::Words(RETURN_REGS.to_vec()),
+        // `ax` holds the address of where it was put; that is memory, not a register.
+        Some(_) | None => Location::Unknown,
+    }
+}
+
+fn words_of(types: &Types, ty: TypeId) -> i16 {
+    let size = types.size_of(ty).unwrap_or(8).min(1 << 12);
+    size.div_ceil(8) as i16
+}
+
+/// Whether every member lies at a multiple of its size: a struct with one that doesn't is passed in memory.
+fn aligned(types: &Types, ty: TypeId, offset: u64, depth: u32) -> bool {
+    if depth > 16 {
+        return false;
+    }
+    match types.get_stripped(ty) {
+        Type::Struct(composite) | Type::Union(composite) => composite.members.iter().all(|member| {
+            member.bitfield.is_some()
+                || aligned(
+                    types,
+                    member.ty,
+                    offset + u64::from(member.bit_offset / 8),
+                    depth + 1,
+                )
+        }),
+        Type::Array { elem, .. } => aligned(types, elem, offset, depth + 1),
+        Type::Void
+        | Type::Int(_)
+        | Type::Float { .. }
+        | Type::Ptr(_)
+        | Type::Enum(_)
+        | Type::Fwd { .. }
+        | Type::Typedef(_)
+        | Type::Const(_)
+        | Type::Volatile(_)
+        | Type::Restrict(_)
+        | Type::TypeTag { .. }
+        | Type::Func { .. }
+        | Type::FuncProto { .. }
+        | Type::Other => types
+            .size_of(ty)
+            .is_none_or(|size| size == 0 || offset.is_multiple_of(size)),
+    }
+}

@@ -1,0 +1,182 @@
+//! Conditions: branches, not numbers. `!` is pushed inward to the comparisons, operands are read only when they are needed, and
+//! a comparison in which a fault happens is false, also under a `!`.
+
+use super::expr::Shape;
+use super::program::{Handler, Lower};
+use crate::ir::{Bits, Block, CmpOp, Operand};
+use crate::typed::{Expr, ExprKind, Relation, Text};
+
+impl Lower<'_> {
+    /// Goes to `yes` if the condition (or with `negate` its opposite) holds, else to `no`. What is known afterwards is known
+    /// where `yes` begins.
+    pub(super) fn condition(&mut self, cond: &Expr, negate: bool, yes: Block, no: Block) {
+        match &cond.kind {
+            ExprKind::Not(inner) => self.condition(inner, !negate, yes, no),
+            ExprKind::And(a, b) if !negate => self.all(a, b, false, yes, no),
+            ExprKind::Or(a, b) if negate => self.all(a, b, true, yes, no),
+            ExprKind::And(a, b) | ExprKind::Or(a, b) => self.any(a, b, negate, yes, no),
+            _ => self.leaf(cond, negate, yes, no),
+        }
+    }
+
+    /// A condition inside a value: a fault is the whole value's.
+    pub(super) fn condition_in_value(&mut self, cond: &Expr, yes: Block, no: Block) {
+        let known = self.known.len();
+        self.decide(cond, false, yes, no);
+        self.known.truncate(known);
+    }
+
+    fn all(&mut self, a: &Expr, b: &Expr, negate: bool, yes: Block, no: Block) {
+        let both = self.b.block("and");
+        self.condition(a, negate, both, no);
+        self.b.switch_to(both);
+        self.condition(b, negate, yes, no);
+    }
+
+    fn any(&mut self, a: &Expr, b: &Expr, negate: bool, yes: Block, no: Block) {
+        let known = self.known.len();
+        let other = self.b.block("or");
+        self.condition(a, negate, yes, other);
+        // Neither the second operand nor what follows is reached by way of the first one alone.
+        self.known.truncate(known);
+        self.b.switch_to(other);
+        self.condition(b, negate, yes, no);
+        self.known.truncate(known);
+    }
+
+    fn leaf(&mut self, cond: &Expr, negate: bool, yes: Block, no: Block) {
+        self.handlers.push(Handler::Plain(None));
+        self.decide(cond, negate, yes, no);
+        let Some(Handler::Plain(faulted)) = self.handlers.pop() else {
+            unreachable!("bug in ksnoop-jit: handlers are nested");
+        };
+        if let Some(faulted) = faulted {
+            let known = self.known.len();
+            self.b.switch_to(faulted);
+            self.at(cond.span, "count the fault");
+            self.count(1);
+            self.b.jump(no, &[]);
+            self.known.truncate(known);
+        }
+    }
+
+    /// Branches on a condition with the handler that is there.
+    fn decide(&mut self, cond: &Expr, negate: bool, yes: Block, no: Block) {
+        let (yes, no) = if negate { (no, yes) } else { (yes, no) };
+        match &cond.kind {
+            ExprKind::Compare { op, lhs, rhs } => {
+                // The constant, if there is one, goes to the right, where instructions take it.
+                let (op, lhs, rhs) = if lhs.constant().is_some() {
+                    (mirrored(*op), rhs, lhs)
+                } else {
+                    (*op, lhs, rhs)
+                };
+                let signed = matches!(self.shape(&lhs.ty), Shape::Int(_, true));
+                let bits = self.bits(&lhs.ty);
+                let a = self.number(lhs);
+                let b = match self.operand(rhs, bits) {
+                    Operand::Value(value) => Operand::Value(self.as_int(value)),
+                    imm => imm,
+                };
+                self.at(cond.span, "compare");
+                self.b.branch(relation(op, signed), bits, a, b, yes, no);
+            }
+            ExprKind::Not(inner) => self.decide(inner, false, no, yes),
+            ExprKind::And(a, b) => {
+                let both = self.b.block("and");
+                self.decide(a, false, both, no);
+                self.b.switch_to(both);
+                self.decide(b, false, yes, no);
+            }
+            ExprKind::Or(a, b) => {
+                let known = self.known.len();
+                let other = self.b.block("or");
+                self.decide(a, false, yes, other);
+                self.known.truncate(known);
+                self.b.switch_to(other);
+                self.decide(b, false, yes, no);
+                self.known.truncate(known);
+            }
+            ExprKind::IsErr(inner) => {
+                let bits = self.bits(&inner.ty);
+                let value = self.number(inner);
+                self.at(cond.span, "an error code?");
+                // MAX_ERRNO, include/linux/err.h
+                self.b.branch(CmpOp::Uge, bits, value, -4095, yes, no);
+            }
+            ExprKind::StrCompare {
+                text,
+                equal,
+                literal,
+                glob,
+            } => {
+                let (yes, no) = if *equal { (yes, no) } else { (no, yes) };
+                self.compare_text(text, literal, *glob, cond.span, yes, no);
+            }
+            ExprKind::Const(constant) => {
+                self.b.jump(if *constant != 0 { yes } else { no }, &[]);
+            }
+            ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Load(_)
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Cond(..)
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::AsUser(_) => {
+                let value = self.number(cond);
+                self.at(cond.span, "not 0?");
+                self.b.branch(CmpOp::Ne, Bits::W64, value, 0, yes, no);
+            }
+        }
+    }
+}
+
+/// How much work a condition is, roughly in instructions: reads cost most.
+pub(super) fn cost(cond: &Expr) -> u32 {
+    let mut sum = 0;
+    cond.walk(&mut |expr| {
+        sum += match &expr.kind {
+            ExprKind::Const(_) => 0,
+            ExprKind::Load(_) => 20,
+            ExprKind::Builtin(_) => 8,
+            ExprKind::StrCompare { text, .. } => match text.as_ref() {
+                Text::Comm => 30,
+                Text::Pointer { .. } | Text::Array { .. } => 60,
+            },
+            _ => 1,
+        };
+    });
+    sum
+}
+
+fn relation(op: Relation, signed: bool) -> CmpOp {
+    match (op, signed) {
+        (Relation::Eq, _) => CmpOp::Eq,
+        (Relation::Ne, _) => CmpOp::Ne,
+        (Relation::Lt, true) => CmpOp::Slt,
+        (Relation::Lt, false) => CmpOp::Ult,
+        (Relation::Le, true) => CmpOp::Sle,
+        (Relation::Le, false) => CmpOp::Ule,
+        (Relation::Gt, true) => CmpOp::Sgt,
+        (Relation::Gt, false) => CmpOp::Ugt,
+        (Relation::Ge, true) => CmpOp::Sge,
+        (Relation::Ge, false) => CmpOp::Uge,
+    }
+}
+
+fn mirrored(op: Relation) -> Relation {
+    match op {
+        Relation::Eq => Relation::Eq,
+        Relation::Ne => Relation::Ne,
+        Relation::Lt => Relation::Gt,
+        Relation::Le => Relation::Ge,
+        Relation::Gt => Relation::Lt,
+        Relation::Ge => Relation::Le,
+    }
+}

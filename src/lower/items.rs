@@ -1,0 +1,238 @@
+//! Shown values, written straight into the record. Items that read through the same pointer are grouped under it, so that it is
+//! read and tested once; if it is bad, the fault goes to all of them.
+
+use super::program::{Handler, Key, Lower};
+use crate::ir::build::call;
+use crate::ir::{Bits, CmpOp, Helper, Operand, Type, Value, Width};
+use crate::typed::{Base, Expr, Item, Memory, Source};
+use crate::wire::{self, ItemLayout, ValueLayout};
+
+impl Lower<'_> {
+    /// Writes these items.
+    pub(super) fn items(&mut self, items: &[Item], layouts: &[ItemLayout], which: &[usize]) {
+        self.group(items, layouts, which);
+    }
+
+    fn group(&mut self, items: &[Item], layouts: &[ItemLayout], members: &[usize]) {
+        let mut left: Vec<usize> = members.to_vec();
+        while let Some(first) = left.first().copied() {
+            match self.shared(items, &left) {
+                Some((pointer, sharers)) => {
+                    left.retain(|index| !sharers.contains(index));
+                    let known = self.known.len();
+                    self.guarded(layouts, &sharers, |this| {
+                        let value = this.value(&pointer);
+                        if this.b.type_of(value) == Type::Ptr(crate::ir::Space::Btf) {
+                            this.good(value, pointer.span);
+                        }
+                        this.learn(Key::Visited(pointer.kind.clone()), value);
+                        this.group_inside(items, layouts, &sharers);
+                    });
+                    self.known.truncate(known);
+                }
+                None => {
+                    left.remove(0);
+                    let known = self.known.len();
+                    self.guarded(layouts, &[first], |this| {
+                        this.write(&items[first], &layouts[first])
+                    });
+                    self.known.truncate(known);
+                }
+            }
+        }
+    }
+
+    /// The members of a group, when their common pointer has been found good: each on its own again.
+    fn group_inside(&mut self, items: &[Item], layouts: &[ItemLayout], members: &[usize]) {
+        // The group's handler is for the pointer only. What follows has handlers of its own.
+        self.group(items, layouts, members);
+    }
+
+    /// The first pointer of the first item that another item needs too and that is not known yet.
+    fn shared(&self, items: &[Item], left: &[usize]) -> Option<(Expr, Vec<usize>)> {
+        let first = *left.first()?;
+        for pointer in pointers(&items[first]) {
+            if self.find(&Key::Visited(pointer.kind.clone())).is_some() {
+                continue;
+            }
+            let sharers: Vec<usize> = left
+                .iter()
+                .copied()
+                .filter(|index| {
+                    pointers(&items[*index])
+                        .iter()
+                        .any(|other| other.kind == pointer.kind)
+                })
+                .collect();
+            if sharers.len() > 1 {
+                return Some((pointer.clone(), sharers));
+            }
+        }
+        None
+    }
+
+    /// Does something whose faults are those of all these items.
+    fn guarded(&mut self, layouts: &[ItemLayout], members: &[usize], body: impl FnOnce(&mut Self)) {
+        let (fault, params) = self.b.block_with("a fault", &[Type::Int, Type::Int]);
+        let after = self.b.block("");
+        self.handlers.push(Handler::Step(fault));
+        body(self);
+        self.handlers.pop();
+        self.b.jump(after, &[]);
+        self.b.switch_to(fault);
+        let record = self.the_record();
+        for member in members {
+            let layout = &layouts[*member];
+            self.at(layout.span, "fault");
+            let (base, at) = self.spot(record, layout.offset);
+            self.b.store(Width::B4, base, at + wire::FAULT as i16, params[0]);
+            self.b.store(Width::B8, base, at + wire::VALUE as i16, params[1]);
+        }
+        self.b.jump(after, &[]);
+        self.b.switch_to(after);
+    }
+
+    /// Where an item begins, as a base and a distance: stores reach 32 KiB from their base only.
+    fn spot(&mut self, record: Value, offset: u32) -> (Value, i16) {
+        match i16::try_from(offset) {
+            Ok(near) if near < i16::MAX - 64 => (record, near),
+            Ok(_) | Err(_) => (self.b.add(record, offset as i32), 0),
+        }
+    }
+
+    fn the_record(&self) -> Value {
+        match self.record {
+            Some(record) => record,
+            None => unreachable!("bug in ksnoop-jit: a value is shown before there is a record"),
+        }
+    }
+
+    /// One value, in its place.
+    fn write(&mut self, item: &Item, layout: &ItemLayout) {
+        let record = self.the_record();
+        let (record, here) = self.spot(record, layout.offset);
+        let (fault, length) = (here + wire::FAULT as i16, here + wire::LENGTH as i16);
+        let place = here + wire::VALUE as i16;
+        match (&item.source, &item.value) {
+            (Source::Comm, _) => {
+                self.at(item.span, "comm");
+                let to = self.b.add(record, i32::from(place));
+                self.call(Helper::GetCurrentComm, &[to.into(), Operand::Imm(16)]);
+                self.b.store(Width::B4, record, length, 16);
+            }
+            (Source::Value(expr), ValueLayout::Scalar) => {
+                let value = self.value(expr);
+                self.at(item.span, format!("show {}", item.label));
+                self.b.store(Width::B8, record, place, value);
+            }
+            (Source::Value(expr), ValueLayout::Pointee { copied, .. }) => {
+                let pointer = self.value(expr);
+                self.at(item.span, format!("show {}", item.label));
+                self.b.store(Width::B8, record, place, pointer);
+                let to = self.b.add(record, i32::from(place) + 8);
+                let memory = self.memory(expr);
+                self.at(item.span, format!("copy *{}", item.label));
+                let status = self.probe(to, *copied, pointer, memory);
+                // 0 or a negative error code, which is just what the fault word wants.
+                self.b.store(Width::B4, record, fault, status);
+                return;
+            }
+            (Source::Value(expr), ValueLayout::String { capacity }) => {
+                let pointer = self.value(expr);
+                let to = self.b.add(record, i32::from(place));
+                let memory = self.memory(expr);
+                self.at(item.span, format!("copy the string {}", item.label));
+                let count = self.read_string(to, *capacity, pointer, memory);
+                let good = self.b.block("");
+                let bad = self.b.block("no string there");
+                let done = self.b.block("");
+                self.b.branch(CmpOp::Slt, Bits::W64, count, 0, bad, good);
+                self.b.switch_to(bad);
+                self.b.store(Width::B4, record, fault, count);
+                let number = self.as_int(pointer);
+                self.b.store(Width::B8, record, place, number);
+                self.b.jump(done, &[]);
+                self.b.switch_to(good);
+                let count = self.b.add(count, -1);
+                self.b.store(Width::B4, record, length, count);
+                self.b.store(Width::B4, record, fault, 0);
+                self.b.jump(done, &[]);
+                self.b.switch_to(done);
+                return;
+            }
+            (Source::Memory(from), ValueLayout::Bytes { copied, .. }) => match &from.base {
+                Base::Pointer { pointer, memory } => {
+                    let base = self.value(pointer);
+                    let address = self.place_address(from, base, *memory);
+                    let to = self.b.add(record, i32::from(place));
+                    self.at(item.span, format!("copy {}", item.label));
+                    let status = self.probe(to, *copied, address, *memory);
+                    self.check(status, pointer, base);
+                }
+                Base::Arg(_) | Base::Return => {
+                    let slot = self.by_value(&from.base);
+                    let slot = self.b.slot_addr(slot);
+                    self.at(item.span, format!("copy {}", item.label));
+                    self.copy_small(slot, from.offset as i16, record, place, *copied);
+                }
+            },
+            (Source::Value(_), ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. })
+            | (
+                Source::Memory(_),
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::String { .. }
+                | ValueLayout::Buffer { .. },
+            ) => unreachable!("bug in ksnoop-jit: a layout that does not fit its source"),
+        }
+        self.b.store(Width::B4, record, fault, 0);
+    }
+
+    fn check(&mut self, status: Value, step: &Expr, offender: Value) {
+        let (good, bad) = self.fault_blocks(step.span, offender);
+        self.b
+            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
+        self.b.switch_to(good);
+    }
+
+    /// Copies memory of ours with loads and stores, wide ones first.
+    pub(super) fn copy_small(&mut self, from: Value, from_at: i16, to: Value, to_at: i16, size: u32) {
+        let mut done = 0i16;
+        while (done as u32) < size {
+            let left = size - done as u32;
+            let step = [8u32, 4, 2, 1]
+                .into_iter()
+                .find(|step| *step <= left && (from_at + done) as u32 % step == 0)
+                .unwrap_or(1);
+            let width = super::expr::width(step);
+            let word = self.b.load(Type::Int, width, from, from_at + done);
+            self.b.store(width, to, to_at + done, word);
+            done += step as i16;
+        }
+    }
+
+    /// Which memory a shown pointer points into.
+    fn memory(&self, expr: &Expr) -> Memory {
+        let tagged = match &expr.ty {
+            crate::ctype::CType::Btf(id) => self.types.has_type_tag(*id, "user"),
+            _ => false,
+        };
+        if tagged { Memory::User } else { Memory::Unknown }
+    }
+}
+
+/// The pointers that an item follows, from the argument on.
+fn pointers(item: &Item) -> Vec<&Expr> {
+    let mut out = Vec::new();
+    match &item.source {
+        Source::Value(expr) => Lower::chain(expr, &mut out),
+        Source::Memory(place) => {
+            if let Base::Pointer { pointer, .. } = &place.base {
+                Lower::chain(pointer, &mut out);
+                out.push(pointer);
+            }
+        }
+        Source::Comm => {}
+    }
+    out
+}

@@ -1,0 +1,727 @@
+//! Reading memory. A BTF-typed pointer is followed by a plain load with a relocation, after a test for addresses that can't be
+//! the kernel's; everything else by a probe read, whose failure is the test. Arguments and return values come from the
+//! context, by value or by way of the stack.
+
+use super::Reads;
+use super::abi::{self, Location};
+use super::expr::{Shape, width};
+use super::program::{Key, Lower};
+use crate::ctype::CType;
+use crate::ir::build::call;
+use crate::ir::{
+    BinaryOp, Bits, CmpOp, Helper, Operand, RelocData, RelocKind, Slot, Space, Type, Value, Width,
+};
+use crate::span::Span;
+use crate::typed::{Base, BitRange, Expr, Memory, Path, Place, Text};
+use crate::types::{self, TypeId};
+
+/// The lowest address that can be the kernel's on x86-64, with five levels of page tables
+/// (`Documentation/arch/x86/x86_64/mm.rst`). What lies below is NULL, a user address or poison.
+const KERNEL_FROM: i64 = 0xff00_0000_0000_0000_u64 as i64;
+/// The first error code seen as an address: `-MAX_ERRNO`, `include/linux/err.h`.
+const ERRORS_FROM: i32 = -4095;
+
+impl Lower<'_> {
+    /// A scalar argument.
+    pub(super) fn arg(&mut self, index: usize, expr: &Expr) -> Value {
+        self.at(expr.span, format!("argument {index}"));
+        let location = self.arg_locations[index].clone();
+        let ty = self.query.probe.func().params[index].ty;
+        self.from_context(&location, ty, expr)
+    }
+
+    /// A scalar return value.
+    pub(super) fn returned(&mut self, expr: &Expr) -> Value {
+        self.at(expr.span, "return value");
+        let location = self.return_location.clone();
+        let ty = self.query.probe.func().ret;
+        self.from_context(&location, ty, expr)
+    }
+
+    fn from_context(&mut self, location: &Location, declared: TypeId, expr: &Expr) -> Value {
+        let raw = match location {
+            Location::Words(words) if words.len() == 1 => {
+                let ty = self.argument_type(declared);
+                if self.kind.typed() && !self.context_readable(declared) {
+                    // The verifier refuses a plain load of a pointer that it has no type for (btf_ctx_access,
+                    // kernel/bpf/btf.c), but the word is there.
+                    let base = self.b.as_ptr(Space::Kernel, self.ctx);
+                    let address = self.b.add(base, i32::from(words[0]));
+                    let slot = self.scratch();
+                    let raw = self.probe_into(slot, 8, address, Memory::Kernel, None);
+                    if ty == Type::Int {
+                        raw
+                    } else {
+                        self.b.cast(ty, raw)
+                    }
+                } else {
+                    let ctx = self.ctx;
+                    self.b.load(ty, Width::B8, ctx, words[0])
+                }
+            }
+            Location::Stack(offset) => {
+                let address = self.stack_word(*offset);
+                let slot = self.scratch();
+                let raw = self.probe_into(slot, 8, address, Memory::Kernel, None);
+                match self.argument_type(declared) {
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
+                }
+            }
+            Location::Saved(offset) => {
+                let saved = self.saved_at(*offset);
+                let raw = self.b.load(Type::Int, Width::B8, saved, 0);
+                match self.argument_type(declared) {
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
+                }
+            }
+            Location::Words(_) | Location::Unknown => {
+                panic!("bug in ksnoop-jit: a value that this kind of program does not have")
+            }
+        };
+        if self.b.type_of(raw) == Type::Int {
+            self.extended(raw, &expr.ty)
+        } else {
+            raw
+        }
+    }
+
+    /// The address of something that the entry kept.
+    fn saved_at(&mut self, offset: u32) -> Value {
+        match self.saved {
+            Some(saved) => self.b.add(saved, offset as i32),
+            None => unreachable!("bug in ksnoop-jit: nothing was kept at entry"),
+        }
+    }
+
+    pub(super) fn stack_word(&mut self, offset: i16) -> Value {
+        let ctx = self.ctx;
+        let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
+        let sp = self.b.as_ptr(Space::Kernel, sp);
+        self.b.add(sp, i32::from(offset))
+    }
+
+    /// What the verifier takes an argument of a declared type for.
+    fn argument_type(&self, declared: TypeId) -> Type {
+        if !matches!(self.types.get_stripped(declared), types::Type::Ptr(_)) {
+            return Type::Int;
+        }
+        if self.types.has_type_tag(declared, "user") {
+            return Type::Ptr(Space::User);
+        }
+        if self.kind.typed() && self.verifier_follows(declared) {
+            Type::Ptr(Space::Btf)
+        } else {
+            Type::Ptr(Space::Kernel)
+        }
+    }
+
+    /// Whether the verifier knows what a pointer of that type points to, and lets plain loads through it.
+    fn verifier_follows(&self, pointer: TypeId) -> bool {
+        let tagged = ["user", "percpu"]
+            .iter()
+            .any(|tag| self.types.has_type_tag(pointer, tag));
+        let Some(to) = self.types.pointee(pointer) else {
+            return false;
+        };
+        // A definition that only another BTF object has is not the verifier's.
+        let defined = matches!(
+            self.types.get_stripped(to),
+            types::Type::Struct(_) | types::Type::Union(_)
+        );
+        defined && !tagged && self.target.reads == Reads::Auto
+    }
+
+    /// Whether every kernel's verifier lets a typed program load an argument of that type: numbers, and pointers to void, to
+    /// integers and to structs.
+    fn context_readable(&self, declared: TypeId) -> bool {
+        match self.types.get_stripped(declared) {
+            types::Type::Ptr(to) => matches!(
+                self.types.get_stripped(to),
+                types::Type::Void | types::Type::Int(_) | types::Type::Struct(_) | types::Type::Union(_)
+            ),
+            _ => true,
+        }
+    }
+
+    /// A scalar in memory.
+    pub(super) fn load(&mut self, place: &Place) -> Value {
+        match &place.base {
+            Base::Pointer { pointer, memory } => {
+                let base = self.value(pointer);
+                let memory = match self.b.type_of(base) {
+                    Type::Ptr(Space::User) => Memory::User,
+                    _ => *memory,
+                };
+                match place.bits {
+                    Some(bits) => self.load_bits(place, bits, base, pointer.span, memory),
+                    None => self.load_scalar(place, base, pointer.span, memory),
+                }
+            }
+            Base::Arg(_) | Base::Return => {
+                let slot = self.by_value(&place.base);
+                let base = self.b.slot_addr(slot);
+                self.at(place.span, "");
+                match place.bits {
+                    Some(bits) => {
+                        let raw = self.gather(base, bits);
+                        self.cut(raw, bits, &place.ty)
+                    }
+                    None => {
+                        let size = self.scalar_size(&place.ty);
+                        let raw = self.b.load(Type::Int, width(size), base, place.offset as i16);
+                        self.finish_load(raw, &place.ty)
+                    }
+                }
+            }
+        }
+    }
+
+    fn load_scalar(&mut self, place: &Place, base: Value, step: Span, memory: Memory) -> Value {
+        let size = self.scalar_size(&place.ty);
+        if let (Type::Ptr(Space::Btf), Some(path)) = (self.b.type_of(base), &place.path) {
+            self.good(base, step);
+            let reloc = self.offset_reloc(path, place.offset);
+            self.at(place.span, path.text.clone());
+            let ty = match &place.ty {
+                CType::Btf(id) if !path.through_union && self.verifier_follows(*id) => Type::Ptr(Space::Btf),
+                _ => Type::Int,
+            };
+            let raw = self.b.load_field(ty, width(size), base, reloc);
+            return if ty == Type::Int {
+                self.finish_load(raw, &place.ty)
+            } else {
+                raw
+            };
+        }
+        let address = self.place_address(place, base, memory);
+        self.at(
+            place.span,
+            place
+                .path
+                .as_ref()
+                .map_or(String::new(), |path| path.text.clone()),
+        );
+        let slot = self.scratch();
+        let raw = self.probe_into(slot, size, address, memory, Some((step, base)));
+        self.finish_load(raw, &place.ty)
+    }
+
+    /// What was read, as a value of its type.
+    fn finish_load(&mut self, raw: Value, ty: &CType) -> Value {
+        match self.shape(ty) {
+            Shape::Ptr => {
+                let user = matches!(ty, CType::Btf(id) if self.types.has_type_tag(*id, "user"));
+                self.b.as_ptr(if user { Space::User } else { Space::Kernel }, raw)
+            }
+            // Loads zero-extend.
+            Shape::Int(Width::B8, _) | Shape::Int(_, false) | Shape::Bool => raw,
+            Shape::Int(from, true) => self.b.extend(from, true, raw),
+        }
+    }
+
+    fn scalar_size(&self, ty: &CType) -> u32 {
+        match self.shape(ty) {
+            Shape::Ptr => 8,
+            Shape::Bool => 1,
+            Shape::Int(Width::B1, _) => 1,
+            Shape::Int(Width::B2, _) => 2,
+            Shape::Int(Width::B4, _) => 4,
+            Shape::Int(Width::B8, _) => 8,
+        }
+    }
+
+    /// The address of a place.
+    pub(super) fn address(&mut self, place: &Place) -> Value {
+        let Base::Pointer { pointer, memory } = &place.base else {
+            unreachable!("bug in ksnoop-jit: the address of something in registers");
+        };
+        let base = self.value(pointer);
+        self.at(place.span, "");
+        self.place_address(place, base, *memory)
+    }
+
+    /// The address of a place whose base is known.
+    pub(super) fn place_address(&mut self, place: &Place, base: Value, memory: Memory) -> Value {
+        let space = match self.b.type_of(base) {
+            Type::Ptr(Space::User) => Space::User,
+            _ => self.space_of(memory),
+        };
+        match &place.path {
+            Some(path) if path.access != [0] => {
+                self.at(place.span, path.text.clone());
+                let reloc = self.offset_reloc(path, place.offset);
+                let address = self.b.field_addr(base, reloc);
+                if self.b.type_of(address) == Type::Ptr(space) {
+                    address
+                } else {
+                    self.b.as_ptr(space, address)
+                }
+            }
+            Some(_) | None => {
+                let base = if self.b.type_of(base) == Type::Ptr(space) {
+                    base
+                } else {
+                    self.b.as_ptr(space, base)
+                };
+                match place.offset {
+                    0 => base,
+                    offset => self.b.add(base, offset as i32),
+                }
+            }
+        }
+    }
+
+    fn offset_reloc(&mut self, path: &Path, offset: u64) -> crate::ir::Reloc {
+        self.b.reloc(RelocData {
+            kind: RelocKind::FieldByteOffset,
+            root: path.root,
+            access: path.access.clone(),
+            text: path.text.clone(),
+            kernel: offset,
+        })
+    }
+
+    /// Tests a typed pointer before a plain load through it: the load itself would give 0 for a bad address.
+    pub(super) fn good(&mut self, pointer: Value, step: Span) {
+        let key = Key::Good(pointer);
+        if self.find(&key).is_some() {
+            return;
+        }
+        self.at(step, "a kernel address?");
+        // An argument may be of the verifier's "or NULL" kind, with which nothing but this comparison is allowed.
+        let (not_null, bad) = self.fault_blocks(step, pointer);
+        self.b
+            .branch_with(CmpOp::Eq, Bits::W64, pointer, 0, bad, call(not_null, &[]));
+        self.b.switch_to(not_null);
+        let (high, bad) = self.fault_blocks(step, pointer);
+        let from = self.b.iconst(KERNEL_FROM);
+        self.b
+            .branch_with(CmpOp::Ult, Bits::W64, pointer, from, bad, call(high, &[]));
+        self.b.switch_to(high);
+        let (fine, bad) = self.fault_blocks(step, pointer);
+        self.b.branch_with(
+            CmpOp::Uge,
+            Bits::W64,
+            pointer,
+            Operand::Imm(ERRORS_FROM),
+            bad,
+            call(fine, &[]),
+        );
+        self.b.switch_to(fine);
+        self.learn(key, pointer);
+    }
+
+    /// Reads up to 8 bytes and gives them zero-extended. A failure is the fault of that step; without one it can't fail.
+    fn probe_into(
+        &mut self,
+        slot: Slot,
+        size: u32,
+        address: Value,
+        memory: Memory,
+        step: Option<(Span, Value)>,
+    ) -> Value {
+        let to = self.b.slot_addr(slot);
+        let status = self.probe(to, size, address, memory);
+        if let Some((step, base)) = step {
+            let (good, bad) = self.fault_blocks(step, base);
+            self.b
+                .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
+            self.b.switch_to(good);
+        }
+        let to = self.b.slot_addr(slot);
+        self.b.load(Type::Int, width(size), to, 0)
+    }
+
+    /// A probe read of any size; its status.
+    pub(super) fn probe(&mut self, to: Value, size: u32, address: Value, memory: Memory) -> Value {
+        let (helper, space) = match (memory, self.b.type_of(address)) {
+            (Memory::User, _) | (_, Type::Ptr(Space::User)) => (Helper::ProbeReadUser, Space::User),
+            (Memory::Kernel | Memory::Unknown, _) => (Helper::ProbeReadKernel, Space::Kernel),
+        };
+        let from = match self.b.type_of(address) {
+            Type::Ptr(Space::Btf) if space == Space::Kernel => address,
+            ty if ty == Type::Ptr(space) => address,
+            _ => self.b.as_ptr(space, address),
+        };
+        self.call(helper, &[to.into(), Operand::Imm(size as i32), from.into()])
+    }
+
+    /// A bitfield in kernel or user memory.
+    fn load_bits(&mut self, place: &Place, bits: BitRange, base: Value, step: Span, memory: Memory) -> Value {
+        let Some((size, offset)) = container(bits) else {
+            return self.load_wide_bits(place, bits, base, step, memory);
+        };
+        let raw = match (&place.path, self.b.type_of(base)) {
+            (Some(path), Type::Ptr(Space::Btf)) => {
+                self.good(base, step);
+                let reloc = self.offset_reloc(path, offset);
+                self.at(place.span, path.text.clone());
+                self.b.load_field(Type::Int, width(size), base, reloc)
+            }
+            _ => {
+                let whole = Place {
+                    offset,
+                    bits: None,
+                    ..place.clone()
+                };
+                let address = self.place_address(&whole, base, memory);
+                self.at(place.span, "the integer with the bitfield");
+                let slot = self.scratch();
+                self.probe_into(slot, size, address, memory, Some((step, base)))
+            }
+        };
+        let up = 64 - (bits.first + u64::from(bits.width) - offset * 8);
+        let down = 64 - u64::from(bits.width);
+        let Some(path) = &place.path else {
+            return self.cut(
+                raw,
+                BitRange {
+                    first: bits.first - offset * 8,
+                    ..bits
+                },
+                &place.ty,
+            );
+        };
+        let shift = |kind, kernel| RelocData {
+            kind,
+            root: path.root,
+            access: path.access.clone(),
+            text: path.text.clone(),
+            kernel,
+        };
+        let (left, right) = (
+            shift(RelocKind::FieldLshiftU64, up),
+            shift(RelocKind::FieldRshiftU64, down),
+        );
+        self.at(place.span, path.text.clone());
+        let left = self.b.reloc(left);
+        let raw = self.b.reloc_shift(BinaryOp::Shl, raw, left);
+        let right = self.b.reloc(right);
+        let op = if self.is_signed(&place.ty) {
+            BinaryOp::Ashr
+        } else {
+            BinaryOp::Lshr
+        };
+        self.b.reloc_shift(op, raw, right)
+    }
+
+    /// A packed bitfield in nine bytes: no relocation describes one, so the way to its bytes is the compiling side's.
+    fn load_wide_bits(
+        &mut self,
+        place: &Place,
+        bits: BitRange,
+        base: Value,
+        step: Span,
+        memory: Memory,
+    ) -> Value {
+        let first = bits.first / 8;
+        let space = self.space_of(memory);
+        let start = if self.b.type_of(base) == Type::Ptr(space) {
+            base
+        } else {
+            self.b.as_ptr(space, base)
+        };
+        self.at(place.span, "the nine bytes with the bitfield");
+        let address = self.b.add(start, first as i32);
+        let slot = self.b.slot(16);
+        let to = self.b.slot_addr(slot);
+        let status = self.probe(to, 9, address, memory);
+        let (good, bad) = self.fault_blocks(step, base);
+        self.b
+            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
+        self.b.switch_to(good);
+        let from = self.b.slot_addr(slot);
+        let bits = BitRange {
+            first: bits.first - first * 8,
+            ..bits
+        };
+        let raw = self.gather(from, bits);
+        self.cut_at(raw, 0, bits.width, &place.ty)
+    }
+
+    /// The bits of a bitfield that lies in readable memory of ours: what is above them is not cleared if they fit 8 bytes.
+    fn gather(&mut self, base: Value, bits: BitRange) -> Value {
+        match container(bits) {
+            Some((size, offset)) => self.b.load(Type::Int, width(size), base, offset as i16),
+            None => {
+                let byte = (bits.first / 8) as i16;
+                let by = (bits.first % 8) as i32;
+                let low = self.b.load(Type::Int, Width::B8, base, byte);
+                let high = self.b.load(Type::Int, Width::B1, base, byte + 8);
+                let low = self.b.binary(BinaryOp::Lshr, Bits::W64, low, by);
+                let high = self.b.binary(BinaryOp::Shl, Bits::W64, high, 64 - by);
+                self.b.binary(BinaryOp::Or, Bits::W64, low, high)
+            }
+        }
+    }
+
+    /// Cuts a bitfield out of the integer that contains it, without relocations.
+    fn cut(&mut self, raw: Value, bits: BitRange, ty: &CType) -> Value {
+        let first = match container(bits) {
+            Some((_, offset)) => bits.first - offset * 8,
+            None => 0,
+        };
+        self.cut_at(raw, first, bits.width, ty)
+    }
+
+    fn cut_at(&mut self, raw: Value, first: u64, bit_width: u8, ty: &CType) -> Value {
+        let up = 64 - (first as i32 + i32::from(bit_width));
+        let down = 64 - i32::from(bit_width);
+        let raw = if up == 0 {
+            raw
+        } else {
+            self.b.binary(BinaryOp::Shl, Bits::W64, raw, up)
+        };
+        let op = if self.is_signed(ty) {
+            BinaryOp::Ashr
+        } else {
+            BinaryOp::Lshr
+        };
+        if down == 0 {
+            raw
+        } else {
+            self.b.binary(op, Bits::W64, raw, down)
+        }
+    }
+
+    fn is_signed(&self, ty: &CType) -> bool {
+        matches!(self.shape(ty), Shape::Int(_, true))
+    }
+
+    /// The stack slot with a struct that was passed or returned by value.
+    pub(super) fn by_value(&mut self, base: &Base) -> Slot {
+        let (location, ty) = match base {
+            Base::Arg(index) => (
+                self.arg_locations[*index].clone(),
+                self.query.probe.func().params[*index].ty,
+            ),
+            Base::Return => (self.return_location.clone(), self.query.probe.func().ret),
+            Base::Pointer { .. } => unreachable!("bug in ksnoop-jit: a pointer is not by value"),
+        };
+        let key = Key::ByValue(base.clone());
+        if let Some(address) = self.find(&key)
+            && let Some(slot) = self.slot_behind(address)
+        {
+            return slot;
+        }
+        let size = self.types.size_of(ty).unwrap_or(0) as u32;
+        self.b.note("a struct by value");
+        // A word more than it takes, so that reading a nine-byte bitfield stays inside.
+        let slot = self.b.slot(size.next_multiple_of(8).max(8));
+        let address = self.b.slot_addr(slot);
+        match location {
+            Location::Words(words) => {
+                for (index, word) in words.iter().enumerate() {
+                    let ctx = self.ctx;
+                    let value = self.b.load(Type::Int, Width::B8, ctx, *word);
+                    self.b.store(Width::B8, address, index as i16 * 8, value);
+                }
+                if words.is_empty() {
+                    self.b.store(Width::B8, address, 0, 0);
+                }
+            }
+            Location::Stack(offset) => {
+                let from = self.stack_word(offset);
+                self.probe(address, size.next_multiple_of(8), from, Memory::Kernel);
+            }
+            Location::Saved(offset) => {
+                let from = self.saved_at(offset);
+                self.copy_small(from, 0, address, 0, size.next_multiple_of(8));
+            }
+            Location::Unknown => {
+                panic!("bug in ksnoop-jit: a struct that this kind of program does not have")
+            }
+        }
+        self.learn(key, address);
+        slot
+    }
+
+    fn slot_behind(&self, address: Value) -> Option<Slot> {
+        let func = self.b.func();
+        func.insts.iter().find_map(|(inst, data)| match data {
+            crate::ir::InstData::SlotAddr(slot) if func.results[inst] == Some(address) => Some(*slot),
+            _ => None,
+        })
+    }
+
+    /// A NUL-terminated string into memory of ours. Gives the bytes written, the NUL counted, or a negative error.
+    pub(super) fn read_string(&mut self, to: Value, capacity: u32, pointer: Value, memory: Memory) -> Value {
+        let size = Operand::Imm(capacity as i32);
+        let memory = match self.b.type_of(pointer) {
+            Type::Ptr(Space::User) => Memory::User,
+            _ => memory,
+        };
+        match memory {
+            Memory::Kernel | Memory::User => {
+                let (helper, space) = match memory {
+                    Memory::User => (Helper::ProbeReadUserStr, Space::User),
+                    Memory::Kernel | Memory::Unknown => (Helper::ProbeReadKernelStr, Space::Kernel),
+                };
+                let from = self.b.as_ptr(space, pointer);
+                self.call(helper, &[to.into(), size, from.into()])
+            }
+            Memory::Unknown => {
+                // The two halves of the address space tell kernel from user memory on x86-64 and aarch64.
+                let kernel = self.b.block("a kernel string");
+                let user = self.b.block("a user string");
+                let (join, params) = self.b.block_with("", &[Type::Int]);
+                let number = self.as_int(pointer);
+                self.b.branch(CmpOp::Slt, Bits::W64, number, 0, kernel, user);
+                for (block, helper, space) in [
+                    (kernel, Helper::ProbeReadKernelStr, Space::Kernel),
+                    (user, Helper::ProbeReadUserStr, Space::User),
+                ] {
+                    self.b.switch_to(block);
+                    let from = self.b.as_ptr(space, number);
+                    let length = self.call(helper, &[to.into(), size, from.into()]);
+                    self.b.jump(join, &[length]);
+                }
+                self.b.switch_to(join);
+                params[0]
+            }
+        }
+    }
+
+    /// Branches on whether a string equals a literal or matches a pattern.
+    pub(super) fn compare_text(
+        &mut self,
+        text: &Text,
+        literal: &[u8],
+        glob: bool,
+        span: Span,
+        yes: crate::ir::Block,
+        no: crate::ir::Block,
+    ) {
+        // `eth*` compares the first bytes only; sema lets no other pattern through.
+        let (bytes, whole) = match literal.strip_suffix(b"*") {
+            Some(prefix) if glob => (prefix, false),
+            Some(_) | None => (literal, true),
+        };
+        // One byte more than the text tells whether the string goes on; a read of a string ends with a NUL of its own.
+        let needed = bytes.len() as u32 + 1;
+        let size = (needed + 1).next_multiple_of(8);
+        let slot = self.b.slot(size);
+        self.at(span, "the string");
+        let to = self.b.slot_addr(slot);
+        for word in 0..size / 8 {
+            self.b.store(Width::B8, to, word as i16 * 8, 0);
+        }
+        match text {
+            Text::Comm => {
+                let slot = self.b.slot(16.max(size));
+                return self.compare_comm(slot, bytes, whole, yes, no);
+            }
+            Text::Pointer { pointer, memory } => {
+                let value = self.value(pointer);
+                self.at(span, "the string");
+                let to = self.b.slot_addr(slot);
+                let length = self.read_string(to, needed + 1, value, *memory);
+                let (good, bad) = self.fault_blocks(pointer.span, value);
+                self.b
+                    .branch_with(CmpOp::Slt, Bits::W64, length, 0, bad, call(good, &[]));
+                self.b.switch_to(good);
+            }
+            Text::Array { place, len } => {
+                let read = needed.min(*len);
+                match &place.base {
+                    Base::Pointer { pointer, memory } => {
+                        let base = self.value(pointer);
+                        let address = self.place_address(place, base, *memory);
+                        self.at(span, "the string");
+                        let to = self.b.slot_addr(slot);
+                        let status = self.probe(to, read, address, *memory);
+                        let (good, bad) = self.fault_blocks(pointer.span, base);
+                        self.b
+                            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
+                        self.b.switch_to(good);
+                    }
+                    Base::Arg(_) | Base::Return => {
+                        let from = self.by_value(&place.base);
+                        let from = self.b.slot_addr(from);
+                        let to = self.b.slot_addr(slot);
+                        for byte in 0..read as i16 {
+                            let value = self
+                                .b
+                                .load(Type::Int, Width::B1, from, place.offset as i16 + byte);
+                            self.b.store(Width::B1, to, byte, value);
+                        }
+                    }
+                }
+            }
+        }
+        self.compare_bytes(slot, bytes, whole, yes, no);
+    }
+
+    fn compare_comm(
+        &mut self,
+        slot: Slot,
+        bytes: &[u8],
+        whole: bool,
+        yes: crate::ir::Block,
+        no: crate::ir::Block,
+    ) {
+        if bytes.len() > 15 {
+            // TASK_COMM_LEN is 16 with the NUL, so no task is called so.
+            self.b.jump(no, &[]);
+            return;
+        }
+        let to = self.b.slot_addr(slot);
+        self.call(Helper::GetCurrentComm, &[to.into(), Operand::Imm(16)]);
+        self.compare_bytes(slot, bytes, whole, yes, no);
+    }
+
+    /// Branches on whether the slot holds these bytes, and, if `whole`, a NUL behind them.
+    fn compare_bytes(
+        &mut self,
+        slot: Slot,
+        bytes: &[u8],
+        whole: bool,
+        yes: crate::ir::Block,
+        no: crate::ir::Block,
+    ) {
+        let mut wanted = bytes.to_vec();
+        if whole {
+            wanted.push(0);
+        }
+        let mut at = 0;
+        while at < wanted.len() {
+            let left = wanted.len() - at;
+            let step = [8usize, 4, 2, 1]
+                .into_iter()
+                .find(|step| *step <= left)
+                .unwrap_or(1);
+            let mut word = [0u8; 8];
+            word[..step].copy_from_slice(&wanted[at..at + step]);
+            let constant = i64::from_le_bytes(word);
+            let from = self.b.slot_addr(slot);
+            let value = self.b.load(Type::Int, width(step as u32), from, at as i16);
+            let go_on = self.b.block("");
+            let rhs = match i32::try_from(constant) {
+                Ok(imm) => Operand::Imm(imm),
+                Err(_) => self.b.iconst(constant).into(),
+            };
+            self.b.branch(CmpOp::Ne, Bits::W64, value, rhs, no, go_on);
+            self.b.switch_to(go_on);
+            at += step;
+        }
+        self.b.jump(yes, &[]);
+    }
+}
+
+/// The integer that libbpf and aya read a bitfield from: its size and byte offset. It is aligned to the declared
+/// type's size, and grows while the field does not fit; `None` if more than 8 bytes would be needed.
+pub(super) fn container(bits: BitRange) -> Option<(u32, u64)> {
+    let mut size = u64::from(bits.unit);
+    loop {
+        let offset = bits.first / 8 / size * size;
+        if bits.first + u64::from(bits.width) - offset * 8 <= size * 8 {
+            return Some((size as u32, offset));
+        }
+        if size >= 8 {
+            return None;
+        }
+        size *= 2;
+    }
+}

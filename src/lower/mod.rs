@@ -1,0 +1,125 @@
+//! From the typed query to IR: which program reads what, in which order, and where it puts it. In: one event of a query and
+//! how it will be attached. Out: the program and the layout of its records. It can't fail for a user's mistake: sema has
+//! refused those.
+//!
+//! A program filters first (options, then predicates, short-circuiting), reserves a record only when everything holds, and
+//! writes values straight into it. Values that several items read through are read once: items are grouped by
+//! the pointers they share, and a bad pointer marks all items behind it as faulty at once.
+
+mod abi;
+mod cond;
+mod expr;
+mod items;
+mod memory;
+mod program;
+mod stash;
+
+pub use program::{Id, lower};
+
+use crate::ir;
+use crate::wire::RecordLayout;
+
+/// How a program is run, which decides where its arguments are and what it may read plainly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProgramKind {
+    /// A BPF trampoline at a function's entry.
+    Fentry,
+    /// A BPF trampoline at its return; it has the arguments too.
+    Fexit,
+    /// A typed tracepoint.
+    TpBtf,
+    /// A raw tracepoint, which knows no types.
+    RawTp,
+    /// A kprobe at a function's entry.
+    Kprobe,
+    /// A kretprobe.
+    Kretprobe,
+}
+
+impl ProgramKind {
+    /// Whether the kernel's verifier knows the types of its arguments.
+    fn typed(self) -> bool {
+        match self {
+            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf => true,
+            ProgramKind::RawTp | ProgramKind::Kprobe | ProgramKind::Kretprobe => false,
+        }
+    }
+
+    /// The section prefix that libbpf and aya know it by.
+    fn section(self) -> &'static str {
+        match self {
+            ProgramKind::Fentry => "fentry",
+            ProgramKind::Fexit => "fexit",
+            ProgramKind::TpBtf => "tp_btf",
+            ProgramKind::RawTp => "raw_tp",
+            ProgramKind::Kprobe => "kprobe",
+            ProgramKind::Kretprobe => "kretprobe",
+        }
+    }
+}
+
+/// How kernel memory is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// Plain loads where the verifier knows the type, probe reads elsewhere.
+    #[default]
+    Auto,
+    /// Probe reads everywhere: they see every bad address.
+    Probe,
+}
+
+/// What is known about the kernel that will run the program, and what the user wants of every program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How kernel memory is read.
+    pub reads: Reads,
+    /// Whether there is `bpf_get_current_task_btf` (5.11).
+    pub current_task_btf: bool,
+    /// Size of the ring buffer in bytes.
+    pub ring_bytes: u32,
+    /// Whose events count.
+    pub filter: Filter,
+}
+
+/// The size of ring buffer that is used if nothing else is said, in bytes.
+pub const RING_BYTES: u32 = 1 << 20;
+
+impl Default for Target {
+    fn default() -> Target {
+        Target {
+            reads: Reads::Auto,
+            current_task_btf: true,
+            ring_bytes: RING_BYTES,
+            filter: Filter::default(),
+        }
+    }
+}
+
+/// Which tasks and CPUs count; all that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// This process only.
+    pub pid: Option<u32>,
+    /// This thread only.
+    pub tid: Option<u32>,
+    /// This user only.
+    pub uid: Option<u32>,
+    /// This CPU only.
+    pub cpu: Option<u32>,
+}
+
+/// One program and what it writes.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The program.
+    pub func: ir::Func,
+    /// How it is run.
+    pub kind: ProgramKind,
+    /// The layout of its records; `None` for a program that only saves values for another.
+    pub layout: Option<RecordLayout>,
+}
+
+/// Name of the ring buffer.
+pub const EVENTS: &str = "events";
+/// Name of the per-CPU counters: for query N, entry 2N counts lost events and 2N + 1 predicates that faulted.
+pub const COUNTS: &str = "counts";

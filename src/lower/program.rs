@@ -1,0 +1,427 @@
+//! The frame of a program: filters, predicates, the record, its header, the end.
+
+use super::{COUNTS, EVENTS, Lowered, ProgramKind, Target, abi};
+use crate::ir::{
+    BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
+};
+use crate::span::Span;
+use crate::typed::{self, Builtin};
+use crate::types::Types;
+use crate::wire::{self, ItemLayout, RecordLayout};
+
+/// What identifies a program among those of one artifact.
+#[derive(Clone, Copy, Debug)]
+pub struct Id {
+    /// The number of the record layout.
+    pub event: u32,
+    /// Which query it is of.
+    pub query: usize,
+    /// How many queries there are.
+    pub queries: usize,
+}
+
+/// Makes the programs for one event of a query, run as `kind`: one, or two if something has to be kept from the entry to the
+/// return. An error is a sentence: what this kind of program can't see.
+pub fn lower(
+    query: &typed::Query,
+    event: &typed::Event,
+    types: &Types,
+    target: &Target,
+    kind: ProgramKind,
+    id: Id,
+) -> Result<Vec<Lowered>, String> {
+    let layout = layout(event, &query.probe.func().name, id);
+    let lower = Lower::new(query, types, target, kind, id);
+    if lower.return_location == abi::Location::Unknown && mentions(event, &typed::ExprKind::Return) {
+        return Err(format!(
+            "a {} does not see what `{}` returns: {} is not returned in one register",
+            kind.section(),
+            query.probe.func().name,
+            types.c_name(query.probe.func().ret),
+        ));
+    }
+    match super::stash::Plan::of(event, kind) {
+        Some(plan) => Ok(super::stash::pair(lower, event, layout, &plan)),
+        None => Ok(vec![single(lower, event, layout)]),
+    }
+}
+
+/// A program that does everything at once.
+fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> Lowered {
+    lower.filter();
+    lower.predicates(event, |_| true);
+    let all: Vec<usize> = (0..event.items.len()).collect();
+    let mut layout = layout;
+    let record = lower.reserve(layout.size);
+    lower.header(record);
+    lower.items(&event.items, &layout.items, &all);
+    lower.submit(record);
+    layout.set_steps(&lower.steps);
+    Lowered {
+        kind: lower.kind,
+        func: lower.finish(),
+        layout: Some(layout),
+    }
+}
+
+/// Whether any part of the event is such an expression.
+fn mentions(event: &typed::Event, kind: &typed::ExprKind) -> bool {
+    let mut found = false;
+    let mut look = |expr: &typed::Expr| found |= expr.kind == *kind;
+    for item in &event.items {
+        item.source.walk(&mut look);
+    }
+    for predicate in &event.predicates {
+        predicate.cond.walk(&mut look);
+    }
+    found
+}
+
+/// Where the items of an event lie.
+fn layout(event: &typed::Event, name: &str, id: Id) -> RecordLayout {
+    let mut offset = wire::HEADER;
+    let items = event
+        .items
+        .iter()
+        .map(|item| {
+            let here = offset;
+            offset += item.value.item_size();
+            ItemLayout {
+                label: item.label.clone(),
+                offset: here,
+                value: item.value.clone(),
+                ty: item.ty.clone(),
+                format: item.format,
+                span: item.span,
+                steps: Vec::new(),
+            }
+        })
+        .collect();
+    RecordLayout {
+        event: id.event,
+        size: offset,
+        name: name.to_string(),
+        query: id.query,
+        phase: event.phase,
+        items,
+    }
+}
+
+/// A program in the making.
+pub(super) struct Lower<'a> {
+    pub(super) b: Builder,
+    pub(super) types: &'a Types,
+    pub(super) target: &'a Target,
+    pub(super) kind: ProgramKind,
+    pub(super) query: &'a typed::Query,
+    pub(super) id: Id,
+    pub(super) ctx: Value,
+    pub(super) arg_locations: Vec<abi::Location>,
+    pub(super) return_location: abi::Location,
+    /// What has been computed on every way to the current block.
+    pub(super) known: Vec<Known>,
+    /// Where faults go, innermost last.
+    pub(super) handlers: Vec<Handler>,
+    /// The steps that can fault in shown values, for the whole event.
+    pub(super) steps: Vec<String>,
+    /// Eight bytes that small probe reads go through.
+    pub(super) scratch: Option<Slot>,
+    /// The end of the program.
+    pub(super) end: Block,
+    /// What values are written to, once it is there: the record, or the place where an entry keeps them for its return.
+    pub(super) record: Option<Value>,
+    /// At a return, what its entry kept.
+    pub(super) saved: Option<Value>,
+}
+
+/// Something that need not be computed again.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) key: Key,
+    pub(super) value: Value,
+}
+
+/// What was computed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Key {
+    /// The value of an expression, by its text-independent form.
+    Expr(typed::ExprKind),
+    /// This pointer has been read, and tested if it is typed, for a group of items.
+    Visited(typed::ExprKind),
+    /// This pointer has been found good.
+    Good(Value),
+    /// A struct passed or returned by value has been put on the stack.
+    ByValue(typed::Base),
+    /// A word that the kernel gives: process and thread id, or user and group id.
+    Word(Helper),
+}
+
+/// Where a fault goes.
+pub(super) enum Handler {
+    /// To a block that knows all it needs: a predicate's. It is made when the first fault needs it.
+    Plain(Option<Block>),
+    /// To a block that takes the step and the address: shown values.
+    Step(Block),
+}
+
+impl<'a> Lower<'a> {
+    /// The beginning of a program.
+    pub(super) fn new(
+        query: &'a typed::Query,
+        types: &'a Types,
+        target: &'a Target,
+        kind: ProgramKind,
+        id: Id,
+    ) -> Lower<'a> {
+        let func = query.probe.func();
+        let arg_locations = match kind {
+            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf | ProgramKind::RawTp => {
+                abi::slots(types, func)
+            }
+            ProgramKind::Kprobe => abi::entry(types, func),
+            ProgramKind::Kretprobe => func.params.iter().map(|_| abi::Location::Unknown).collect(),
+        };
+        let return_location = match kind {
+            ProgramKind::Fexit => abi::return_slot(types, func),
+            ProgramKind::Kretprobe => abi::at_return(types, func),
+            ProgramKind::Fentry | ProgramKind::TpBtf | ProgramKind::RawTp | ProgramKind::Kprobe => {
+                abi::Location::Unknown
+            }
+        };
+        let suffix = match kind {
+            ProgramKind::Fentry | ProgramKind::Kprobe => "in",
+            ProgramKind::Fexit | ProgramKind::Kretprobe => "out",
+            ProgramKind::TpBtf | ProgramKind::RawTp => "hit",
+        };
+        let mut b = Builder::new(
+            format!("ksj_{}_{suffix}", id.event),
+            format!("{}/{}", kind.section(), func.name),
+        );
+        let start = b.block("start");
+        b.switch_to(start);
+        b.at(None, "context");
+        let ctx = b.ctx();
+        let end = b.block("end");
+        Lower {
+            b,
+            types,
+            target,
+            kind,
+            query,
+            id,
+            ctx,
+            arg_locations,
+            return_location,
+            known: Vec::new(),
+            handlers: Vec::new(),
+            steps: Vec::new(),
+            scratch: None,
+            end,
+            record: None,
+            saved: None,
+        }
+    }
+
+    /// The end of a program: nothing may come after it.
+    pub(super) fn finish(mut self) -> crate::ir::Func {
+        let end = self.end;
+        self.b.at(None, "");
+        self.b.switch_to(end);
+        self.b.ret(0);
+        match self.b.finish() {
+            Ok(func) => func,
+            Err(unfinished) => panic!("bug in ksnoop-jit: {unfinished}"),
+        }
+    }
+}
+
+impl Lower<'_> {
+    /// Which expression the following is about.
+    pub(super) fn at(&mut self, span: Span, note: impl Into<String>) {
+        self.b.at(span, note);
+    }
+
+    pub(super) fn filter(&mut self) {
+        let filter = &self.target.filter;
+        let end = self.end;
+        let checks = [
+            (filter.pid, Builtin::Pid, "-p"),
+            (filter.tid, Builtin::Tid, "-t"),
+            (filter.uid, Builtin::Uid, "--uid"),
+            (filter.cpu, Builtin::Cpu, "--cpu"),
+        ];
+        for (wanted, builtin, note) in checks {
+            let Some(wanted) = wanted else {
+                continue;
+            };
+            self.b.at(None, note);
+            let value = self.builtin(builtin);
+            let go_on = self.b.block("");
+            self.b
+                .branch(CmpOp::Ne, Bits::W32, value, wanted as i32, end, go_on);
+            self.b.switch_to(go_on);
+        }
+    }
+
+    /// Goes on only where the predicates of that kind hold.
+    pub(super) fn predicates(&mut self, event: &typed::Event, which: impl Fn(&typed::Predicate) -> bool) {
+        // Cheapest first; a sort that keeps the order of equals, so that the program is the same every time.
+        let mut ordered: Vec<&typed::Predicate> = event
+            .predicates
+            .iter()
+            .filter(|predicate| which(predicate))
+            .collect();
+        ordered.sort_by_key(|predicate| super::cond::cost(&predicate.cond));
+        let end = self.end;
+        for predicate in ordered {
+            let holds = self.b.block("it holds");
+            self.condition(&predicate.cond, false, holds, end);
+            self.b.switch_to(holds);
+        }
+    }
+
+    /// Reserves a record; without room it counts the loss and ends.
+    pub(super) fn reserve(&mut self, size: u32) -> Value {
+        self.b.at(None, "reserve the record");
+        let ring = self.b.map(MapData {
+            name: EVENTS.to_string(),
+            kind: MapKind::Ringbuf,
+            key_size: 0,
+            value_size: 0,
+            max_entries: self.target.ring_bytes,
+        });
+        let map = self.b.map_addr(ring);
+        let size = Operand::Imm(size as i32);
+        let maybe = self.call(Helper::RingbufReserve, &[map.into(), size, Operand::Imm(0)]);
+        let lost = self.b.block("no room: count it as lost");
+        let reserved = self.b.block("the record");
+        self.b.branch(CmpOp::Eq, Bits::W64, maybe, 0, lost, reserved);
+        self.b.switch_to(lost);
+        self.count(0);
+        let end = self.end;
+        self.b.jump(end, &[]);
+        self.b.switch_to(reserved);
+        let record = self.b.as_ptr(Space::Record, maybe);
+        self.record = Some(record);
+        record
+    }
+
+    /// Hands the record over, and ends.
+    pub(super) fn submit(&mut self, record: Value) {
+        self.b.at(None, "hand it over");
+        self.b
+            .call(Helper::RingbufSubmit, &[record.into(), Operand::Imm(0)]);
+        let end = self.end;
+        self.b.jump(end, &[]);
+    }
+
+    pub(super) fn header(&mut self, record: Value) {
+        self.b.at(None, "event");
+        self.b
+            .store(Width::B4, record, wire::EVENT as i16, self.id.event as i32);
+        self.b.note("cpu");
+        let cpu = self.builtin(Builtin::Cpu);
+        self.b.store(Width::B4, record, wire::CPU as i16, cpu);
+        self.b.note("time");
+        let time = self.call(Helper::KtimeGetNs, &[]);
+        self.b.store(Width::B8, record, wire::TIME as i16, time);
+        self.b.note("pid, tid");
+        let both = self.word(Helper::GetCurrentPidTgid);
+        // The helper's low half is the thread id, so one store fills both fields.
+        self.b.store(Width::B8, record, wire::TID as i16, both);
+    }
+
+    /// Adds 1 to one of the query's counters on this CPU.
+    pub(super) fn count(&mut self, which: u32) {
+        let map = self.b.map(MapData {
+            name: COUNTS.to_string(),
+            kind: MapKind::PercpuArray,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 2 * self.id.queries as u32,
+        });
+        let key = self.scratch();
+        let key = self.b.slot_addr(key);
+        self.b
+            .store(Width::B4, key, 0, (2 * self.id.query as u32 + which) as i32);
+        let map = self.b.map_addr(map);
+        let found = self.call(Helper::MapLookupElem, &[map.into(), key.into()]);
+        let there = self.b.block("");
+        let done = self.b.block("");
+        self.b.branch(CmpOp::Eq, Bits::W64, found, 0, done, there);
+        self.b.switch_to(there);
+        let counter = self.b.as_ptr(Space::MapValue, found);
+        let before = self.b.load(Type::Int, Width::B8, counter, 0);
+        let after = self.b.add(before, 1);
+        self.b.store(Width::B8, counter, 0, after);
+        self.b.jump(done, &[]);
+        self.b.switch_to(done);
+    }
+
+    /// A helper call that has a result.
+    pub(super) fn call(&mut self, helper: Helper, args: &[Operand]) -> Value {
+        match self.b.call(helper, args) {
+            Some(value) => value,
+            None => unreachable!("bug in ksnoop-jit: bpf_{} gives nothing back", helper.name()),
+        }
+    }
+
+    /// The eight bytes that small reads go through.
+    pub(super) fn scratch(&mut self) -> Slot {
+        match self.scratch {
+            Some(slot) => slot,
+            None => {
+                let slot = self.b.slot(8);
+                self.scratch = Some(slot);
+                slot
+            }
+        }
+    }
+
+    pub(super) fn find(&self, key: &Key) -> Option<Value> {
+        self.known
+            .iter()
+            .rev()
+            .find(|known| known.key == *key)
+            .map(|known| known.value)
+    }
+
+    pub(super) fn learn(&mut self, key: Key, value: Value) {
+        self.known.push(Known { key, value });
+    }
+
+    /// A word that a helper gives, asked for once.
+    pub(super) fn word(&mut self, helper: Helper) -> Value {
+        let key = Key::Word(helper);
+        if let Some(value) = self.find(&key) {
+            return value;
+        }
+        let value = self.call(helper, &[]);
+        self.learn(key, value);
+        value
+    }
+
+    pub(super) fn builtin(&mut self, builtin: Builtin) -> Value {
+        match builtin {
+            Builtin::Pid | Builtin::Gid => {
+                let word = self.word(match builtin {
+                    Builtin::Pid => Helper::GetCurrentPidTgid,
+                    _ => Helper::GetCurrentUidGid,
+                });
+                self.b.binary(BinaryOp::Lshr, Bits::W64, word, 32)
+            }
+            Builtin::Tid | Builtin::Uid => {
+                let word = self.word(match builtin {
+                    Builtin::Tid => Helper::GetCurrentPidTgid,
+                    _ => Helper::GetCurrentUidGid,
+                });
+                self.b.extend(Width::B4, false, word)
+            }
+            Builtin::Cpu => self.word(Helper::GetSmpProcessorId),
+            Builtin::Ktime => self.word(Helper::KtimeGetNs),
+            Builtin::Cgroup => self.word(Helper::GetCurrentCgroupId),
+            Builtin::Task if self.target.current_task_btf => self.word(Helper::GetCurrentTaskBtf),
+            Builtin::Task => self.word(Helper::GetCurrentTask),
+        }
+    }
+}

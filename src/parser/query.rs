@@ -1,0 +1,200 @@
+//! What follows the target: items and the condition. In: tokens; out: those, and a diagnostic for each item that is
+//! wrong: after a mistake it goes on at the next comma. Never gives up on the first error, nor tells one twice.
+
+use nom::Parser;
+use nom::combinator::opt;
+
+use super::MAX_ITEMS;
+use super::ast::{Expr, Ident, Item};
+use super::cursor::{Parsed, Problem, Tokens, fail, punct};
+use super::errors::{self, Inside};
+use super::expr::expr;
+use super::token::{Punct, Tok};
+use super::types::is_type_word;
+use crate::diag::{Code, Diagnostic};
+use crate::span::Span;
+
+/// `[(items)] [if expr]`, to the end of the text. Errors are pushed; what comes back is of use only without any.
+pub(super) fn body(i: Tokens<'_>, told: &mut Vec<Diagnostic>) -> (Option<Vec<Item>>, Option<Expr>) {
+    let (i, after, items) = match opt(punct(Punct::LParen)).parse(i) {
+        Ok((rest, Some(open))) => match items(rest, open, told) {
+            (Some(rest), items) => (rest, "the items", Some(items)),
+            (None, items) => return (Some(items), None),
+        },
+        Ok((_, None)) | Err(_) => (i, "the target", None),
+    };
+    if i.name() == "if" {
+        return match condition(i) {
+            Ok((_, cond)) => (items, Some(cond)),
+            Err(problem) => {
+                tell(problem, i, told);
+                (items, None)
+            }
+        };
+    }
+    if *i.kind() != Tok::End {
+        told.push(errors::trailing(i, after));
+    }
+    (items, None)
+}
+
+/// Items up to the closing parenthesis, and the place after that, if there is one.
+fn items<'a>(mut i: Tokens<'a>, open: Span, told: &mut Vec<Diagnostic>) -> (Option<Tokens<'a>>, Vec<Item>) {
+    let mut items = Vec::new();
+    if i.is(Punct::RParen) {
+        return (Some(i.after()), items);
+    }
+    for count in 0.. {
+        if count == MAX_ITEMS {
+            let message = format!("a query has at most {MAX_ITEMS} items");
+            told.push(Diagnostic::error(Code::TooManyItems, i.span(), message).label("one too many"));
+            return (None, items);
+        }
+        let end = match item(i, open) {
+            Ok((end, item)) => {
+                items.push(item);
+                Some(end)
+            }
+            Err(problem) => {
+                tell(problem, i, told);
+                end_of_item(i)
+            }
+        };
+        match end {
+            Some(end) if end.is(Punct::Comma) => i = end.after(),
+            Some(end) => return (Some(end.after()), items),
+            None => break,
+        }
+    }
+    (None, items)
+}
+
+/// One item; the place that comes back is before a comma or the closing parenthesis.
+fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
+    if i.is(Punct::Comma) || i.is(Punct::RParen) {
+        return fail(missing_item(i));
+    }
+    let start = i.span();
+    let (i, label) = label(i)?;
+    let (i, tree) = expr(i)?;
+    let (i, colon) = opt(punct(Punct::Colon)).parse(i)?;
+    let (i, format) = match colon {
+        Some(colon) => {
+            let (i, format) = format(i, colon)?;
+            (i, Some(format))
+        }
+        None => (i, None),
+    };
+    if !i.is(Punct::Comma) && !i.is(Punct::RParen) {
+        return fail(errors::unexpected(i, Inside::Items(open)));
+    }
+    let span = start.to(i.before().span());
+    Ok((
+        i,
+        Item {
+            label,
+            expr: *tree.expr,
+            format,
+            span,
+        },
+    ))
+}
+
+/// `LABEL=`. The words that begin types or have a meaning in C can't be labels, so that `return = 3` is told.
+fn label(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
+    let equals = i.after();
+    if i.is(Punct::Assign) {
+        let message = "a label is missing before `=`";
+        let diagnostic =
+            Diagnostic::error(Code::MissingLabel, i.span(), message).label("expected a name before this");
+        return fail(diagnostic.help("write `label=value` to name a value, `value == 3` to compare"));
+    }
+    let reserved = is_type_word(i.name()) || matches!(i.name(), "return" | "sizeof");
+    if i.name().is_empty() || !equals.is(Punct::Assign) || reserved {
+        return Ok((i, None));
+    }
+    Ok((
+        equals.after(),
+        Some(Ident {
+            node: i.text().to_owned(),
+            span: i.span(),
+        }),
+    ))
+}
+
+/// The format's name after `:`.
+fn format(i: Tokens<'_>, colon: Span) -> Parsed<'_, Ident> {
+    match i.kind() {
+        Tok::Name => Ok((
+            i.after(),
+            Ident {
+                node: i.text().to_owned(),
+                span: i.span(),
+            },
+        )),
+        Tok::Bad(diagnostic) => fail((**diagnostic).clone()),
+        Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) | Tok::Punct(_) | Tok::End => fail(
+            Diagnostic::error(Code::MissingFormat, i.span(), "a format is missing after `:`")
+                .label(format!("expected a format's name, found {}", errors::describe(i)))
+                .secondary(colon, "this begins a format")
+                .help("for example `:x`, `:ip` or `:s`"),
+        ),
+    }
+}
+
+/// `if expr` to the end of the text.
+fn condition(i: Tokens<'_>) -> Parsed<'_, Expr> {
+    let word = i.span();
+    if *i.after().kind() == Tok::End {
+        return fail(
+            Diagnostic::error(Code::MissingCondition, word, "`if` without a condition")
+                .label("nothing follows")
+                .help("write a condition, as in `if size > 100`"),
+        );
+    }
+    let (i, tree) = expr(i.after())?;
+    if *i.kind() != Tok::End {
+        return fail(errors::unexpected(i, Inside::Condition(word)));
+    }
+    Ok((i, *tree.expr))
+}
+
+fn missing_item(i: Tokens<'_>) -> Diagnostic {
+    // A comma too many at the end is pointed at itself; otherwise at the comma that has nothing before it.
+    let comma = if i.is(Punct::RParen) { i.before() } else { i };
+    let (message, label) = match i.is(Punct::RParen) {
+        true => ("nothing follows the last `,`", "no item after this"),
+        false => ("an item is missing before `,`", "no item before this"),
+    };
+    Diagnostic::error(Code::MissingItem, comma.span(), message)
+        .label(label)
+        .help("delete the `,`")
+}
+
+/// The comma or parenthesis that ends the item which begins here, whatever is in it.
+fn end_of_item(mut i: Tokens<'_>) -> Option<Tokens<'_>> {
+    let mut open = 0;
+    while *i.kind() != Tok::End {
+        match i.kind() {
+            Tok::Punct(Punct::LParen | Punct::LBracket) => open += 1,
+            Tok::Punct(Punct::RParen | Punct::Comma) if open == 0 => return Some(i),
+            Tok::Punct(Punct::RParen | Punct::RBracket) if open > 0 => open -= 1,
+            Tok::Punct(_) | Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => {}
+            Tok::Bad(_) | Tok::End => {}
+        }
+        i = i.after();
+    }
+    None
+}
+
+fn tell(problem: nom::Err<Problem>, at: Tokens<'_>, told: &mut Vec<Diagnostic>) {
+    told.push(match problem {
+        nom::Err::Failure(Problem::Told(diagnostic)) | nom::Err::Error(Problem::Told(diagnostic)) => {
+            *diagnostic
+        }
+        // Nothing returns these; if something did, the place would still be right.
+        nom::Err::Error(Problem::Absent) | nom::Err::Failure(Problem::Absent) | nom::Err::Incomplete(_) => {
+            errors::missing_operand(at)
+        }
+    });
+}

@@ -1,0 +1,369 @@
+//! The target: what comes before the parentheses. In: the whole query; out: the target and where it ends, or what is
+//! wrong with it. Works on characters, since paths and globs aren't made of the tokens of expressions. Never looks
+//! whether a function or file exists.
+
+use nom::Parser;
+use nom::bytes::complete::{take_till, take_while};
+use nom::character::complete::{char, multispace0};
+use nom::multi::separated_list1;
+use nom::sequence::preceded;
+
+use super::ast::{Ident, Target, TargetKind};
+use crate::diag::{Code, Diagnostic};
+use crate::span::Span;
+
+/// Reads the target at the beginning of `src`.
+pub(super) fn target(src: &str) -> Result<(Target, usize), Box<Diagnostic>> {
+    let begin = preceded(multispace0, take_till(|c: char| c.is_whitespace() || c == '('));
+    let (rest, text) = begin_of(src, begin);
+    let end = src.len() - rest.len();
+    let span = Span::new(end - text.len(), end);
+    if src.trim().is_empty() {
+        return error(
+            Code::EmptyQuery,
+            Span::new(0, src.len()),
+            "the query is empty",
+            "nothing to trace",
+            EXAMPLE,
+        );
+    }
+    if text.is_empty() || text == "if" {
+        let found = if text.is_empty() {
+            Span::new(end, end + 1)
+        } else {
+            span
+        };
+        let message = format!("no target before `{}`", found.text(src));
+        return error(
+            Code::MissingTargetPart,
+            found,
+            &message,
+            "expected what to trace before this",
+            EXAMPLE,
+        );
+    }
+    let parts = parts(text, span);
+    let kind = match parts.as_slice() {
+        [tp, rest @ ..] if tp.node == "tp" && !rest.is_empty() => tracepoint(&parts, span)?,
+        [uprobe, rest @ ..] if uprobe.node == "uprobe" && !rest.is_empty() => uprobe_kind(&parts, span)?,
+        [usdt, rest @ ..] if usdt.node == "usdt" && !rest.is_empty() => usdt_kind(&parts, span)?,
+        _ => function(&parts, span)?,
+    };
+    Ok((Target { kind, span }, end))
+}
+
+const EXAMPLE: &str = "a query begins with the name of a function, as in `tcp_sendmsg(sk, size)`";
+
+/// What a part may be made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Function,
+    Module,
+    Tracepoint,
+    Binary,
+    Symbol,
+    Usdt,
+}
+
+impl Class {
+    fn what(self) -> &'static str {
+        match self {
+            Class::Function => "function",
+            Class::Module => "module",
+            Class::Tracepoint => "tracepoint",
+            Class::Binary => "binary",
+            Class::Symbol => "symbol",
+            Class::Usdt => "USDT probe",
+        }
+    }
+
+    /// Globs may be in each name that is looked up in a list.
+    fn has(self, c: char) -> bool {
+        let glob = matches!(c, '*' | '?' | '[' | ']');
+        match self {
+            Class::Function => c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || glob,
+            Class::Module => c.is_ascii_alphanumeric() || matches!(c, '_' | '-'),
+            Class::Tracepoint => c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || glob,
+            Class::Binary | Class::Symbol | Class::Usdt => {
+                !c.is_control() && !matches!(c, ')' | ',' | ';' | '"' | '\'' | '<' | '>' | '|')
+            }
+        }
+    }
+}
+
+fn function(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
+    if let [kind, ..] = parts
+        && parts.len() > 1
+        && let Some(help) = foreign_kind(&kind.node)
+    {
+        let message = format!("`{}:` is not a kind of target", kind.node);
+        return error(
+            Code::UnknownProbeKind,
+            kind.span,
+            &message,
+            "not known here",
+            help,
+        );
+    }
+    match parts {
+        [name] => {
+            check(name, Class::Function)?;
+            Ok(TargetKind::Function {
+                module: None,
+                name: name.clone(),
+            })
+        }
+        [module, name] => {
+            check(module, Class::Module)?;
+            check(name, Class::Function)?;
+            Ok(TargetKind::Function {
+                module: Some(module.clone()),
+                name: name.clone(),
+            })
+        }
+        _ => too_many(parts, 2, "MODULE:FUNC", span),
+    }
+}
+
+fn tracepoint(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
+    let (group, event) = match parts {
+        [_, event] => (None, event),
+        [_, group, event] => (Some(group), event),
+        _ => return too_many(parts, 3, "tp:GROUP:EVENT", span),
+    };
+    if let Some(group) = group {
+        check(group, Class::Tracepoint)?;
+    }
+    check(event, Class::Tracepoint)?;
+    Ok(TargetKind::Tracepoint {
+        group: group.cloned(),
+        event: event.clone(),
+    })
+}
+
+fn uprobe_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
+    match parts {
+        [_, binary, symbol] => {
+            check(binary, Class::Binary)?;
+            check(symbol, Class::Symbol)?;
+            check_address(symbol)?;
+            Ok(TargetKind::Uprobe {
+                binary: binary.clone(),
+                symbol: symbol.clone(),
+            })
+        }
+        [_, binary] => {
+            check(binary, Class::Binary)?;
+            too_few(binary, "a symbol or an address", "uprobe:BINARY:SYMBOL")
+        }
+        _ => too_many(parts, 3, "uprobe:BINARY:SYMBOL", span),
+    }
+}
+
+fn usdt_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
+    const FORM: &str = "usdt:BINARY:PROVIDER:NAME";
+    match parts {
+        [_, binary, provider, name] => {
+            check(binary, Class::Binary)?;
+            check(provider, Class::Usdt)?;
+            check(name, Class::Usdt)?;
+            let (binary, provider, name) = (binary.clone(), provider.clone(), name.clone());
+            Ok(TargetKind::Usdt {
+                binary,
+                provider,
+                name,
+            })
+        }
+        [_, binary] => {
+            check(binary, Class::Binary)?;
+            too_few(binary, "a provider and a name", FORM)
+        }
+        [_, binary, provider] => {
+            check(binary, Class::Binary)?;
+            check(provider, Class::Usdt)?;
+            too_few(provider, "a name", FORM)
+        }
+        _ => too_many(parts, 4, FORM, span),
+    }
+}
+
+/// The pieces between the colons.
+fn parts(text: &str, span: Span) -> Vec<Ident> {
+    let (_, pieces) = begin_of(text, separated_list1(char(':'), take_while(|c| c != ':')));
+    let mut at = span.start as usize;
+    let place = |piece: &str| {
+        let start = at;
+        at += piece.len() + 1;
+        Ident {
+            node: piece.to_owned(),
+            span: Span::new(start, start + piece.len()),
+        }
+    };
+    pieces.into_iter().map(place).collect()
+}
+
+/// Runs a parser that takes anything, nothing included.
+fn begin_of<'a, O>(
+    text: &'a str,
+    mut parser: impl Parser<&'a str, Output = O, Error = nom::error::Error<&'a str>>,
+) -> (&'a str, O) {
+    parser
+        .parse(text)
+        .expect("a parser that takes nothing too can't fail")
+}
+
+/// A part must be there, hold no wrong character, and close its brackets.
+fn check(part: &Ident, class: Class) -> Result<(), Box<Diagnostic>> {
+    let what = class.what();
+    if part.node.is_empty() {
+        let message = format!("the name of the {what} is missing");
+        let help = match class {
+            Class::Tracepoint => "write `tp:GROUP:EVENT` or `tp:EVENT`, without a space",
+            Class::Function | Class::Module => "write `MODULE:FUNC`, without a space, or the function alone",
+            Class::Binary | Class::Symbol => "write `uprobe:BINARY:SYMBOL`, without a space",
+            Class::Usdt => "write `usdt:BINARY:PROVIDER:NAME`, without a space",
+        };
+        return error(
+            Code::MissingTargetPart,
+            part.span,
+            &message,
+            &format!("expected a {what} here"),
+            help,
+        );
+    }
+    let mut open = None;
+    for (at, c) in part.node.char_indices() {
+        let place = Span::new(
+            part.span.start as usize + at,
+            part.span.start as usize + at + c.len_utf8(),
+        );
+        match (c, open) {
+            // Anything may be in brackets; `^` and `!` negate, `-` makes a range.
+            (']', Some(_)) => open = None,
+            (_, Some(_)) => {}
+            ('[', None) if class.has('[') => open = Some(place),
+            _ if class.has(c) => {}
+            _ => return Err(Box::new(bad_character(c, &part.node[at..], place, what))),
+        }
+    }
+    if let Some(open) = open {
+        let message = "this `[` of the glob is not closed";
+        return error(
+            Code::UnclosedGlob,
+            open,
+            message,
+            "no `]` after it",
+            "add a `]`, as in `tcp_[rs]*`",
+        );
+    }
+    let digit = part.node.starts_with(|c: char| c.is_ascii_digit());
+    if class == Class::Function && digit {
+        let span = Span::new(part.span.start as usize, part.span.start as usize + 1);
+        let help = "to trace a kernel function, give its name";
+        return error(
+            Code::BadTarget,
+            span,
+            "the name of a function can't begin with a digit",
+            "a digit",
+            help,
+        );
+    }
+    Ok(())
+}
+
+/// A symbol that begins with a digit is an address.
+fn check_address(symbol: &Ident) -> Result<(), Box<Diagnostic>> {
+    if !symbol.node.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(());
+    }
+    let value = match symbol.node.strip_prefix("0x").or(symbol.node.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => symbol.node.parse(),
+    };
+    if value.is_err() {
+        let message = format!("`{}` is neither a symbol nor an address", symbol.node);
+        let help = "an address is written like `0x401000`";
+        return error(Code::BadTarget, symbol.span, &message, "not an address", help);
+    }
+    Ok(())
+}
+
+fn bad_character(c: char, from: &str, place: Span, what: &str) -> Diagnostic {
+    let code = if c == ')' {
+        Code::UnmatchedBracket
+    } else {
+        Code::BadTarget
+    };
+    let message = format!("`{c}` can't be in the name of a {what}");
+    let diagnostic = Diagnostic::error(code, place, message).label("not expected here");
+    match c {
+        ')' => diagnostic.help("there is no `(` before it"),
+        '-' if from.starts_with("->") => {
+            diagnostic.help("members go between parentheses: `FUNC(arg->member)`")
+        }
+        '-' | '+' => {
+            diagnostic.help("a query traces the entry or the return of a function, not an offset in it")
+        }
+        '"' | '\'' | '\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}' | '`' => {
+            diagnostic.help("leave the quotes out; those that the shell needs go around the whole query")
+        }
+        ',' | ';' => diagnostic.help("write each query as an argument of its own"),
+        '=' | '<' | '>' | '!' | '&' | '|' => {
+            diagnostic.help("a condition goes after the target: `FUNC if arg == 1`")
+        }
+        '/' => {
+            diagnostic.help("a function of a program is `uprobe:BINARY:SYMBOL`; a condition goes after `if`")
+        }
+        '{' => diagnostic.help("what to show goes between parentheses: `FUNC(arg, arg->member)`"),
+        _ => diagnostic,
+    }
+}
+
+fn too_few<T>(last: &Ident, missing: &str, form: &str) -> Result<T, Box<Diagnostic>> {
+    let end = last.span.end as usize;
+    let message = format!("the target lacks {missing}");
+    let label = format!("expected `:` and {missing} here");
+    error(
+        Code::MissingTargetPart,
+        Span::new(end, end),
+        &message,
+        &label,
+        &format!("write `{form}`"),
+    )
+}
+
+fn too_many<T>(parts: &[Ident], most: usize, form: &str, span: Span) -> Result<T, Box<Diagnostic>> {
+    let from = parts[most - 1].span.end;
+    let message = format!("this target has more than {most} parts");
+    let help = format!("write `{form}`");
+    error(
+        Code::ExtraTargetPart,
+        Span {
+            start: from,
+            end: span.end,
+        },
+        &message,
+        "too much",
+        &help,
+    )
+}
+
+/// What other tracers write before a colon. No kernel module has one of these names.
+fn foreign_kind(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "k" | "kprobe" | "kr" | "kretprobe" | "fentry" | "fexit" | "kfunc" | "kretfunc" | "p" | "r" | "f" => {
+            "name the function alone; show `return` to see its return, as in `tcp_sendmsg(return)`"
+        }
+        "t" | "tracepoint" | "rawtracepoint" | "raw_tracepoint" | "rt" => {
+            "write `tp:GROUP:EVENT` or `tp:EVENT`"
+        }
+        "u" | "ur" | "uretprobe" => "write `uprobe:BINARY:SYMBOL`; show `return` to see its return",
+        _ => return None,
+    })
+}
+
+fn error<T>(code: Code, span: Span, message: &str, label: &str, help: &str) -> Result<T, Box<Diagnostic>> {
+    Err(Box::new(
+        Diagnostic::error(code, span, message).label(label).help(help),
+    ))
+}

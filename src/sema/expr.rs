@@ -1,0 +1,898 @@
+//! The typing of expressions: syntax in, typed expressions out, by C's rules on LP64. A mistake is reported once, where it
+//! is; what depends on it is not reported again ([`Reported`] travels up instead).
+
+use super::ctypes::{Class, class, common, promote, size_of, spell, wrap};
+use super::{R, Reported, Sema};
+use crate::ctype::CType;
+use crate::diag::{Code, Diagnostic};
+use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
+use crate::span::Span;
+use crate::typed::{Arith, Base, Expr, ExprKind, Memory, Place, Relation, Text};
+use crate::types::{Type, TypeId};
+
+/// What an expression denotes before C's conversions of lvalues, arrays and strings.
+#[derive(Clone, Debug)]
+pub(super) enum Operand {
+    /// A scalar value.
+    Value(Expr),
+    /// Something in memory.
+    Place(Place),
+    /// A string literal.
+    Str(Vec<u8>, Span),
+    /// The name of the current task.
+    Comm(Span),
+}
+
+impl Operand {
+    pub(super) fn span(&self) -> Span {
+        match self {
+            Operand::Value(expr) => expr.span,
+            Operand::Place(place) => place.span,
+            Operand::Str(_, span) | Operand::Comm(span) => *span,
+        }
+    }
+}
+
+impl Sema<'_> {
+    /// Types any expression.
+    pub(super) fn operand(&mut self, expr: &ast::Expr) -> R<Operand> {
+        let span = expr.span;
+        match &expr.kind {
+            Ast::Int(lit) => Ok(value(ExprKind::Const(lit.value as i64), int_literal(lit), span)),
+            Ast::Char(c) => Ok(value(ExprKind::Const(i64::from(*c as i8)), CType::INT, span)),
+            Ast::Str(text) => Ok(Operand::Str(text.clone(), span)),
+            Ast::Name(name) => self.name(name, span),
+            Ast::Builtin(name) => self.builtin(name, span),
+            Ast::Member { base, arrow, field } => self.member(base, *arrow, field, span),
+            Ast::Index { base, index } => self.index(base, index, span),
+            Ast::Unary { op, operand } => self.unary(op.node, op.span, operand, span),
+            Ast::Binary { op, lhs, rhs } => self.binary(op.node, op.span, lhs, rhs, span),
+            Ast::Cond {
+                cond,
+                then,
+                otherwise,
+            } => self.conditional(cond, then, otherwise, span),
+            Ast::Cast { ty, operand } => self.cast(ty, operand, span),
+            Ast::SizeofType(ty) => {
+                let of = self.type_name(ty)?;
+                self.sizeof(&of, ty.span, span)
+            }
+            Ast::Call { func, args } => self.call(func, args, span),
+        }
+    }
+
+    /// Types an expression that must be a scalar, without promoting it.
+    pub(super) fn scalar(&mut self, expr: &ast::Expr) -> R<Expr> {
+        let operand = self.operand(expr)?;
+        self.rvalue(operand)
+    }
+
+    /// Reads a place, decays an array, refuses what is no scalar.
+    pub(super) fn rvalue(&mut self, operand: Operand) -> R<Expr> {
+        match operand {
+            Operand::Value(expr) => Ok(expr),
+            Operand::Place(place) => match class(self.types, &place.ty) {
+                Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
+                    let (ty, span) = (place.ty.clone(), place.span);
+                    Ok(Expr {
+                        kind: ExprKind::Load(Box::new(place)),
+                        ty,
+                        span,
+                    })
+                }
+                Class::Array { elem, .. } => {
+                    let span = place.span;
+                    let ty = CType::Ptr(Box::new(CType::Btf(elem)));
+                    self.address_of(place, ty, span)
+                }
+                Class::Composite(_) => {
+                    let name = spell(self.types, &place.ty);
+                    let mut diag = Diagnostic::error(
+                        Code::NotScalar,
+                        place.span,
+                        format!("`{name}` is not a value to compute with"),
+                    )
+                    .label(format!("this is a {name}"));
+                    if let CType::Btf(id) = place.ty
+                        && let Some(first) = self.types.member_names(id).first()
+                    {
+                        diag = diag.help(format!("name one of its members, such as `.{first}`"));
+                    }
+                    self.report(diag)
+                }
+                Class::Float => self.report(
+                    Diagnostic::error(
+                        Code::NotScalar,
+                        place.span,
+                        "BPF has no floating point arithmetic",
+                    )
+                    .label("a floating point number can only be shown"),
+                ),
+                Class::Void | Class::Func | Class::Opaque => {
+                    let name = spell(self.types, &place.ty);
+                    self.report(
+                        Diagnostic::error(Code::Incomplete, place.span, format!("`{name}` has no value"))
+                            .label("its definition is not in the kernel's BTF"),
+                    )
+                }
+            },
+            Operand::Str(_, span) => self.report(
+                Diagnostic::error(Code::StringOperand, span, "a string can only be compared")
+                    .label("not possible here")
+                    .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
+            ),
+            Operand::Comm(span) => self.report(
+                Diagnostic::error(
+                    Code::StringOperand,
+                    span,
+                    "`comm` is a string: it can be shown and compared",
+                )
+                .label("not possible here"),
+            ),
+        }
+    }
+
+    /// A value that arithmetic works on, promoted.
+    pub(super) fn promoted(&mut self, expr: Expr, what: &str) -> R<Expr> {
+        let width = match &expr.kind {
+            ExprKind::Load(place) => place.bits.map(|bits| bits.width),
+            _ => None,
+        };
+        match promote(&class(self.types, &expr.ty), width) {
+            Some(ty) => Ok(self.convert(expr, ty)),
+            None => {
+                let name = spell(self.types, &expr.ty);
+                self.report(
+                    Diagnostic::error(Code::TypeClash, expr.span, format!("{what} needs a number"))
+                        .label(format!("this is a `{name}`")),
+                )
+            }
+        }
+    }
+
+    /// Converts between scalar types; constants at once.
+    pub(super) fn convert(&self, expr: Expr, ty: CType) -> Expr {
+        if expr.ty == ty {
+            return expr;
+        }
+        let span = expr.span;
+        let to = class(self.types, &ty);
+        if let (ExprKind::Const(value), Class::Int { bytes, signed }) = (&expr.kind, &to) {
+            return Expr {
+                kind: ExprKind::Const(wrap(*value, *bytes, *signed)),
+                ty,
+                span,
+            };
+        }
+        if let (ExprKind::Const(value), Class::Bool) = (&expr.kind, &to) {
+            return Expr {
+                kind: ExprKind::Const(i64::from(*value != 0)),
+                ty,
+                span,
+            };
+        }
+        // A second conversion to something no wider makes the first one pointless.
+        let inner = match expr.kind {
+            ExprKind::Convert(ref inner) if to != Class::Bool && self.covers(&expr.ty, &ty) => {
+                (**inner).clone()
+            }
+            _ => expr,
+        };
+        if inner.ty == ty {
+            return inner;
+        }
+        Expr {
+            kind: ExprKind::Convert(Box::new(inner)),
+            ty,
+            span,
+        }
+    }
+
+    /// Whether converting to `outer` after `inner` looks only at bits that converting to `inner` kept.
+    fn covers(&self, inner: &CType, outer: &CType) -> bool {
+        match (class(self.types, inner), class(self.types, outer)) {
+            (Class::Int { bytes: a, .. }, Class::Int { bytes: b, .. }) => b <= a,
+            (Class::Ptr(_), Class::Int { .. } | Class::Ptr(_)) => true,
+            (Class::Int { bytes: 8, .. }, Class::Ptr(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// `&place`, which an argument in a register and a bitfield don't have.
+    pub(super) fn address_of(&mut self, place: Place, ty: CType, span: Span) -> R<Expr> {
+        if place.bits.is_some() {
+            return self.report(
+                Diagnostic::error(Code::BitfieldAddress, span, "a bitfield has no address")
+                    .label("this is a bitfield"),
+            );
+        }
+        match place.base {
+            Base::Pointer { .. } => Ok(Expr {
+                kind: ExprKind::AddrOf(Box::new(place)),
+                ty,
+                span,
+            }),
+            Base::Arg(_) | Base::Return => self.report(
+                Diagnostic::error(
+                    Code::NoAddress,
+                    span,
+                    "this is passed in registers and has no address",
+                )
+                .label("passed by value"),
+            ),
+        }
+    }
+
+    /// The place that a pointer points to.
+    pub(super) fn deref(&mut self, pointer: Expr, span: Span) -> R<Place> {
+        let Class::Ptr(to) = class(self.types, &pointer.ty) else {
+            let name = spell(self.types, &pointer.ty);
+            return self.report(
+                Diagnostic::error(Code::NotPointer, pointer.span, "only a pointer can be followed")
+                    .label(format!("this is a `{name}`"))
+                    .help("cast it to a pointer first, such as `(struct sk_buff *)x`"),
+            );
+        };
+        let memory = self.memory_of(&pointer, &to);
+        let pointee = class(self.types, &to);
+        match pointee {
+            Class::Void => {
+                return self.report(
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        "a `void *` says nothing about what it points to",
+                    )
+                    .label("points to `void`")
+                    .help("cast it first, such as `(struct sk_buff *)x`"),
+                );
+            }
+            Class::Func => {
+                return self.report(
+                    Diagnostic::error(Code::Incomplete, span, "a function can't be read")
+                        .label("points to a function"),
+                );
+            }
+            Class::Opaque => {
+                let name = spell(self.types, &to);
+                return self.report(
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        format!("the definition of `{name}` is not in the kernel's BTF"),
+                    )
+                    .label("can't be followed")
+                    .note("a struct that only a module defines is known when the module is loaded"),
+                );
+            }
+            Class::Int { .. }
+            | Class::Bool
+            | Class::Float
+            | Class::Ptr(_)
+            | Class::Composite(_)
+            | Class::Array { .. } => {}
+        }
+        let path = match pointee {
+            Class::Composite(root) => Some(self.path_from(root)),
+            _ => None,
+        };
+        let base = Base::Pointer {
+            pointer: Box::new(pointer),
+            memory,
+        };
+        Ok(Place {
+            base,
+            path,
+            offset: 0,
+            bits: None,
+            ty: to,
+            span,
+        })
+    }
+
+    /// Which address space a pointer to `to` points into.
+    pub(super) fn memory_of(&self, pointer: &Expr, to: &CType) -> Memory {
+        if let CType::Btf(id) = pointer.ty
+            && self.types.has_type_tag(id, "user")
+        {
+            return Memory::User;
+        }
+        match &pointer.kind {
+            ExprKind::AsUser(_) => Memory::User,
+            // What user memory holds as an address is a user address.
+            ExprKind::Load(place) | ExprKind::AddrOf(place) => match &place.base {
+                Base::Pointer {
+                    memory: Memory::User, ..
+                } => Memory::User,
+                Base::Pointer { .. } | Base::Arg(_) | Base::Return => self.untagged(to),
+            },
+            ExprKind::Convert(inner) | ExprKind::Arith { lhs: inner, .. } => self.memory_of(inner, to),
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::StrCompare { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_) => self.untagged(to),
+        }
+    }
+
+    /// Kernels that gcc built have no `__user` tags, so a string's address itself has to tell.
+    fn untagged(&self, to: &CType) -> Memory {
+        if self.is_char(to) {
+            Memory::Unknown
+        } else {
+            Memory::Kernel
+        }
+    }
+
+    /// Whether strings are made of it: `char` of either sign, also `unsigned char` if it is called so (file names are made
+    /// of that); a `u8` is a number.
+    pub(super) fn is_char(&self, ty: &CType) -> bool {
+        match ty {
+            CType::Btf(id) => match self.types.get(self.types.strip_mods(*id)) {
+                Type::Int(int) => int.size == 1 && !int.is_bool,
+                Type::Typedef(to) => {
+                    matches!(self.types.get_stripped(to), Type::Int(int) if int.size == 1 && int.is_char)
+                }
+                Type::Void
+                | Type::Float { .. }
+                | Type::Ptr(_)
+                | Type::Array { .. }
+                | Type::Struct(_)
+                | Type::Union(_)
+                | Type::Enum(_)
+                | Type::Fwd { .. }
+                | Type::Const(_)
+                | Type::Volatile(_)
+                | Type::Restrict(_)
+                | Type::TypeTag { .. }
+                | Type::Func { .. }
+                | Type::FuncProto { .. }
+                | Type::Other => false,
+            },
+            CType::Int { bytes, .. } => *bytes == 1,
+            CType::Void | CType::Bool | CType::Ptr(_) => false,
+        }
+    }
+
+    fn unary(&mut self, op: UnaryOp, op_span: Span, operand: &ast::Expr, span: Span) -> R<Operand> {
+        match op {
+            UnaryOp::Deref => {
+                let pointer = self.scalar(operand)?;
+                Ok(Operand::Place(self.deref(pointer, span)?))
+            }
+            UnaryOp::Addr => match self.operand(operand)? {
+                Operand::Place(place) => {
+                    let ty = CType::Ptr(Box::new(place.ty.clone()));
+                    Ok(Operand::Value(self.address_of(place, ty, span)?))
+                }
+                Operand::Value(_) | Operand::Str(..) | Operand::Comm(_) => self.report(
+                    Diagnostic::error(
+                        Code::NoAddress,
+                        operand.span,
+                        "only something in memory has an address",
+                    )
+                    .label("this is a value"),
+                ),
+            },
+            UnaryOp::Not => {
+                let inner = self.condition(operand)?;
+                let kind = match inner.kind {
+                    ExprKind::Const(c) => ExprKind::Const(i64::from(c == 0)),
+                    _ => ExprKind::Not(Box::new(inner)),
+                };
+                Ok(value(kind, CType::INT, span))
+            }
+            UnaryOp::BitNot | UnaryOp::Neg | UnaryOp::Plus => {
+                let inner = self.scalar(operand)?;
+                let mut inner = self.promoted(inner, op_name(op))?;
+                let ty = inner.ty.clone();
+                if let Some(c) = inner.constant() {
+                    let c = match op {
+                        UnaryOp::BitNot => !c,
+                        UnaryOp::Neg => c.wrapping_neg(),
+                        UnaryOp::Plus | UnaryOp::Deref | UnaryOp::Addr | UnaryOp::Not => c,
+                    };
+                    return Ok(value(ExprKind::Const(self.wrap(c, &ty)), ty, span));
+                }
+                inner.span = inner.span.to(op_span);
+                let kind = match op {
+                    UnaryOp::BitNot => ExprKind::BitNot(Box::new(inner)),
+                    UnaryOp::Neg => ExprKind::Neg(Box::new(inner)),
+                    UnaryOp::Plus | UnaryOp::Deref | UnaryOp::Addr | UnaryOp::Not => {
+                        return Ok(Operand::Value(inner));
+                    }
+                };
+                Ok(value(kind, ty, span))
+            }
+        }
+    }
+
+    /// An expression used as a truth value.
+    pub(super) fn condition(&mut self, expr: &ast::Expr) -> R<Expr> {
+        let scalar = self.scalar(expr)?;
+        match class(self.types, &scalar.ty) {
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(scalar),
+            _ => {
+                let name = spell(self.types, &scalar.ty);
+                self.report(
+                    Diagnostic::error(Code::TypeClash, expr.span, "a condition is a number or a pointer")
+                        .label(format!("this is a `{name}`")),
+                )
+            }
+        }
+    }
+
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        op_span: Span,
+        lhs: &ast::Expr,
+        rhs: &ast::Expr,
+        span: Span,
+    ) -> R<Operand> {
+        match op {
+            BinaryOp::LogAnd | BinaryOp::LogOr => {
+                let (a, b) = both(self.condition(lhs), self.condition(rhs))?;
+                let kind = match op {
+                    BinaryOp::LogAnd => ExprKind::And(Box::new(a), Box::new(b)),
+                    _ => ExprKind::Or(Box::new(a), Box::new(b)),
+                };
+                Ok(value(kind, CType::INT, span))
+            }
+            BinaryOp::Eq
+            | BinaryOp::Ne
+            | BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge
+            | BinaryOp::Match => {
+                let (a, b) = both(self.operand(lhs), self.operand(rhs))?;
+                self.compare(op, op_span, a, b, span)
+            }
+            BinaryOp::Mul => self.arithmetic(Arith::Mul, op_span, lhs, rhs, span),
+            BinaryOp::Div => self.arithmetic(Arith::Div, op_span, lhs, rhs, span),
+            BinaryOp::Rem => self.arithmetic(Arith::Rem, op_span, lhs, rhs, span),
+            BinaryOp::Add => self.arithmetic(Arith::Add, op_span, lhs, rhs, span),
+            BinaryOp::Sub => self.arithmetic(Arith::Sub, op_span, lhs, rhs, span),
+            BinaryOp::Shl => self.arithmetic(Arith::Shl, op_span, lhs, rhs, span),
+            BinaryOp::Shr => self.arithmetic(Arith::Shr, op_span, lhs, rhs, span),
+            BinaryOp::And => self.arithmetic(Arith::And, op_span, lhs, rhs, span),
+            BinaryOp::Xor => self.arithmetic(Arith::Xor, op_span, lhs, rhs, span),
+            BinaryOp::Or => self.arithmetic(Arith::Or, op_span, lhs, rhs, span),
+        }
+    }
+
+    fn compare(&mut self, op: BinaryOp, op_span: Span, a: Operand, b: Operand, span: Span) -> R<Operand> {
+        if let (Operand::Str(..) | Operand::Comm(_), _) | (_, Operand::Str(..) | Operand::Comm(_)) = (&a, &b)
+        {
+            return self.compare_strings(op, op_span, a, b, span);
+        }
+        let (a, b) = both(self.rvalue(a), self.rvalue(b))?;
+        let relation = match op {
+            BinaryOp::Eq => Relation::Eq,
+            BinaryOp::Ne => Relation::Ne,
+            BinaryOp::Lt => Relation::Lt,
+            BinaryOp::Le => Relation::Le,
+            BinaryOp::Gt => Relation::Gt,
+            BinaryOp::Ge => Relation::Ge,
+            _ => {
+                return self.report(
+                    Diagnostic::error(
+                        Code::StringOperand,
+                        op_span,
+                        "`=~` compares a string with a glob pattern",
+                    )
+                    .label("neither side is a string literal")
+                    .help("write the pattern in double quotes: `dev->name =~ \"eth*\"`"),
+                );
+            }
+        };
+        let (ca, cb) = (class(self.types, &a.ty), class(self.types, &b.ty));
+        let (a, b) = match (&ca, &cb) {
+            // Addresses are compared as numbers, with each other and with numbers.
+            (Class::Ptr(_), _) | (_, Class::Ptr(_)) => {
+                for (expr, class) in [(&a, &ca), (&b, &cb)] {
+                    if !matches!(class, Class::Ptr(_) | Class::Int { .. } | Class::Bool) {
+                        return self.clash(expr.span, op_span, &a, &b);
+                    }
+                }
+                (self.convert(a, CType::ULONG), self.convert(b, CType::ULONG))
+            }
+            _ if ca.is_arithmetic() && cb.is_arithmetic() => {
+                self.warn_decided(relation, &a, &b, span);
+                let a = self.promoted(a, "a comparison")?;
+                let b = self.promoted(b, "a comparison")?;
+                let ty = common(&a.ty, &b.ty);
+                (self.convert(a, ty.clone()), self.convert(b, ty))
+            }
+            _ => return self.clash(a.span, op_span, &a, &b),
+        };
+        if let (Some(x), Some(y)) = (a.constant(), b.constant()) {
+            let signed = matches!(class(self.types, &a.ty), Class::Int { signed: true, .. });
+            let holds = holds(relation, signed, x, y);
+            return Ok(value(ExprKind::Const(i64::from(holds)), CType::INT, span));
+        }
+        let kind = ExprKind::Compare {
+            op: relation,
+            lhs: Box::new(a),
+            rhs: Box::new(b),
+        };
+        Ok(value(kind, CType::INT, span))
+    }
+
+    fn clash<T>(&mut self, at: Span, op: Span, a: &Expr, b: &Expr) -> R<T> {
+        let (x, y) = (spell(self.types, &a.ty), spell(self.types, &b.ty));
+        self.report(
+            Diagnostic::error(
+                Code::TypeClash,
+                at,
+                format!("`{x}` and `{y}` can't be combined so"),
+            )
+            .label(format!("a `{x}`"))
+            .secondary(op, "by this operator")
+            .secondary(b.span, format!("a `{y}`")),
+        )
+    }
+
+    /// A comparison whose result the types alone decide is a mistake more often than not.
+    fn warn_decided(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) {
+        let (value, constant, op) = match (a.constant(), b.constant()) {
+            (None, Some(_)) => (a, b, op),
+            (Some(_), None) => (b, a, flipped(op)),
+            _ => return,
+        };
+        let width = match &value.kind {
+            ExprKind::Load(place) => place.bits.map(|bits| bits.width),
+            _ => None,
+        };
+        let value_class = class(self.types, &value.ty);
+        let (min, max) = match value_class {
+            Class::Bool => (0, 1),
+            Class::Int { bytes, signed } => {
+                let bits = u32::from(width.unwrap_or(bytes * 8).min(bytes * 8));
+                if signed {
+                    (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+                } else {
+                    (0, (1i128 << bits) - 1)
+                }
+            }
+            _ => return,
+        };
+        let constant_class = class(self.types, &constant.ty);
+        let (Some(x), Some(y)) = (promote(&value_class, width), promote(&constant_class, None)) else {
+            return;
+        };
+        let ty = common(&x, &y);
+        let CType::Int { bytes, signed } = ty else {
+            return;
+        };
+        // A negative value becomes a large one there: `int_x == 0xffffffff` holds for -1, as in C.
+        if !signed && min < 0 {
+            return;
+        }
+        let c = wrap(constant.constant().unwrap_or(0), bytes, signed);
+        let c = if signed { i128::from(c) } else { i128::from(c as u64) };
+        let always = match op {
+            Relation::Eq => (c < min || c > max).then_some(false),
+            Relation::Ne => (c < min || c > max).then_some(true),
+            Relation::Lt if c <= min => Some(false),
+            Relation::Lt if c > max => Some(true),
+            Relation::Le if c < min => Some(false),
+            Relation::Le if c >= max => Some(true),
+            Relation::Gt if c >= max => Some(false),
+            Relation::Gt if c < min => Some(true),
+            Relation::Ge if c > max => Some(false),
+            Relation::Ge if c <= min => Some(true),
+            Relation::Lt | Relation::Le | Relation::Gt | Relation::Ge => None,
+        };
+        if let Some(always) = always {
+            let name = spell(self.types, &value.ty);
+            let what = match width {
+                Some(width) => format!("a bitfield of {width} bits"),
+                None => format!("a value of type `{name}`"),
+            };
+            self.warn(
+                Diagnostic::warning(
+                    Code::DecidedComparison,
+                    span,
+                    format!("this comparison is always {always}"),
+                )
+                .label(format!("{what} is between {min} and {max}")),
+            );
+        }
+    }
+
+    fn compare_strings(
+        &mut self,
+        op: BinaryOp,
+        op_span: Span,
+        a: Operand,
+        b: Operand,
+        span: Span,
+    ) -> R<Operand> {
+        let (equal, glob) = match op {
+            BinaryOp::Eq => (true, false),
+            BinaryOp::Ne => (false, false),
+            BinaryOp::Match => (true, true),
+            _ => {
+                return self.report(
+                    Diagnostic::error(Code::StringOperand, op_span, "strings have no order here")
+                        .label("not possible with a string")
+                        .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
+                );
+            }
+        };
+        let (text, literal) = match (a, b) {
+            (text, Operand::Str(literal, _)) => (text, literal),
+            (Operand::Str(literal, _), text) if !glob => (text, literal),
+            (a, b) => {
+                return self.report(
+                    Diagnostic::error(
+                        Code::StringOperand,
+                        a.span().to(b.span()),
+                        "a string is compared with a literal",
+                    )
+                    .label("one side has to be a text in double quotes"),
+                );
+            }
+        };
+        if literal.contains(&0) {
+            return self.report(
+                Diagnostic::error(Code::StringOperand, span, "a C string ends at its first NUL")
+                    .label("this literal contains one"),
+            );
+        }
+        let text = self.text(text)?;
+        let kind = ExprKind::StrCompare {
+            text: Box::new(text),
+            equal,
+            literal,
+            glob,
+        };
+        Ok(value(kind, CType::INT, span))
+    }
+
+    /// Something to read a string from.
+    pub(super) fn text(&mut self, operand: Operand) -> R<Text> {
+        let refuse = |this: &mut Self, span: Span, ty: &CType| {
+            let name = spell(this.types, ty);
+            this.report(
+                Diagnostic::error(Code::StringOperand, span, "this is not a string")
+                    .label(format!("a `{name}`"))
+                    .help("a `char *` or a `char` array is one; `str(p)` takes any pointer for one"),
+            )
+        };
+        match operand {
+            Operand::Comm(_) => Ok(Text::Comm),
+            Operand::Str(_, span) => self.report(Diagnostic::error(
+                Code::StringOperand,
+                span,
+                "two literals are never worth comparing",
+            )),
+            Operand::Value(pointer) => match class(self.types, &pointer.ty) {
+                Class::Ptr(to) if self.is_char(&to) => {
+                    let memory = self.memory_of(&pointer, &to);
+                    Ok(Text::Pointer { pointer, memory })
+                }
+                _ => refuse(self, pointer.span, &pointer.ty),
+            },
+            Operand::Place(place) => match class(self.types, &place.ty) {
+                Class::Array { elem, len } if self.is_char(&CType::Btf(elem)) && len > 0 => {
+                    Ok(Text::Array { place, len })
+                }
+                Class::Array { elem, .. } if self.is_char(&CType::Btf(elem)) => {
+                    // A flexible array: as long as its string.
+                    let pointer = self.rvalue(Operand::Place(place))?;
+                    Ok(Text::Pointer {
+                        pointer,
+                        memory: Memory::Kernel,
+                    })
+                }
+                Class::Ptr(_) => {
+                    let pointer = self.rvalue(Operand::Place(place))?;
+                    self.text(Operand::Value(pointer))
+                }
+                _ => refuse(self, place.span, &place.ty),
+            },
+        }
+    }
+
+    fn conditional(
+        &mut self,
+        cond: &ast::Expr,
+        then: &ast::Expr,
+        otherwise: &ast::Expr,
+        span: Span,
+    ) -> R<Operand> {
+        let cond = self.condition(cond);
+        let (a, b) = both(self.scalar(then), self.scalar(otherwise))?;
+        let cond = cond?;
+        let (ca, cb) = (class(self.types, &a.ty), class(self.types, &b.ty));
+        let (a, b, ty) = if ca.is_arithmetic() && cb.is_arithmetic() {
+            let (a, b) = (self.promoted(a, "`?:`")?, self.promoted(b, "`?:`")?);
+            let ty = common(&a.ty, &b.ty);
+            (self.convert(a, ty.clone()), self.convert(b, ty.clone()), ty)
+        } else {
+            match (&ca, &cb) {
+                (Class::Ptr(x), Class::Ptr(y)) => {
+                    let ty = if *x == CType::Void || a.constant() == Some(0) {
+                        b.ty.clone()
+                    } else {
+                        a.ty.clone()
+                    };
+                    let same = spell(self.types, x) == spell(self.types, y);
+                    let void = *x == CType::Void || *y == CType::Void;
+                    if !same && !void {
+                        return self.clash(a.span, span, &a, &b);
+                    }
+                    (self.convert(a, ty.clone()), self.convert(b, ty.clone()), ty)
+                }
+                (Class::Ptr(_), _) if b.constant() == Some(0) => {
+                    let ty = a.ty.clone();
+                    let b = self.convert(b, ty.clone());
+                    (a, b, ty)
+                }
+                (_, Class::Ptr(_)) if a.constant() == Some(0) => {
+                    let ty = b.ty.clone();
+                    (self.convert(a, ty.clone()), b, ty)
+                }
+                _ => return self.clash(a.span, span, &a, &b),
+            }
+        };
+        if let Some(c) = cond.constant() {
+            return Ok(Operand::Value(if c != 0 { a } else { b }));
+        }
+        Ok(value(
+            ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)),
+            ty,
+            span,
+        ))
+    }
+
+    fn cast(&mut self, ty: &ast::TypeName, operand: &ast::Expr, span: Span) -> R<Operand> {
+        let to = self.type_name(ty);
+        let inner = self.scalar(operand);
+        let (to, inner) = (to?, inner?);
+        match class(self.types, &to) {
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
+                let mut expr = self.convert(inner, to);
+                expr.span = span;
+                Ok(Operand::Value(expr))
+            }
+            Class::Composite(_) | Class::Opaque => {
+                let name = spell(self.types, &to);
+                self.report(
+                    Diagnostic::error(
+                        Code::BadCast,
+                        ty.span,
+                        format!("nothing can be cast to `{name}` itself"),
+                    )
+                    .label("not a scalar type")
+                    .help(format!("cast to a pointer: `({name} *)`")),
+                )
+            }
+            Class::Void | Class::Float | Class::Array { .. } | Class::Func => {
+                let name = spell(self.types, &to);
+                self.report(
+                    Diagnostic::error(
+                        Code::BadCast,
+                        ty.span,
+                        format!("a value can't be cast to `{name}`"),
+                    )
+                    .label("neither an integer nor a pointer type"),
+                )
+            }
+        }
+    }
+
+    pub(super) fn sizeof(&mut self, ty: &CType, at: Span, span: Span) -> R<Operand> {
+        match size_of(self.types, ty) {
+            Some(size) => Ok(value(ExprKind::Const(size as i64), CType::ULONG, span)),
+            None => {
+                let name = spell(self.types, ty);
+                self.report(
+                    Diagnostic::error(Code::Incomplete, at, format!("the size of `{name}` is not known"))
+                        .label("its definition is not in the kernel's BTF"),
+                )
+            }
+        }
+    }
+
+    /// A constant's bits as a value of that type.
+    pub(super) fn wrap(&self, value: i64, ty: &CType) -> i64 {
+        match class(self.types, ty) {
+            Class::Int { bytes, signed } => wrap(value, bytes, signed),
+            Class::Bool => i64::from(value != 0),
+            _ => value,
+        }
+    }
+
+    /// Reports and gives what stands for "reported already".
+    pub(super) fn report<T>(&mut self, diag: Diagnostic) -> R<T> {
+        self.diags.push(diag);
+        Err(Reported)
+    }
+}
+
+/// Both results, or "reported already" if either failed; so that mistakes on both sides are told.
+pub(super) fn both<A, B>(a: R<A>, b: R<B>) -> R<(A, B)> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(r), _) | (_, Err(r)) => Err(r),
+    }
+}
+
+pub(super) fn value(kind: ExprKind, ty: CType, span: Span) -> Operand {
+    Operand::Value(Expr { kind, ty, span })
+}
+
+/// A pointer to a type of the kernel's.
+pub(super) fn pointer_to(id: TypeId) -> CType {
+    CType::Ptr(Box::new(CType::Btf(id)))
+}
+
+/// Whether the relation holds between two constants.
+pub(super) fn holds(op: Relation, signed: bool, a: i64, b: i64) -> bool {
+    let order = if signed {
+        a.cmp(&b)
+    } else {
+        (a as u64).cmp(&(b as u64))
+    };
+    match op {
+        Relation::Eq => order.is_eq(),
+        Relation::Ne => order.is_ne(),
+        Relation::Lt => order.is_lt(),
+        Relation::Le => order.is_le(),
+        Relation::Gt => order.is_gt(),
+        Relation::Ge => order.is_ge(),
+    }
+}
+
+fn flipped(op: Relation) -> Relation {
+    match op {
+        Relation::Eq => Relation::Eq,
+        Relation::Ne => Relation::Ne,
+        Relation::Lt => Relation::Gt,
+        Relation::Le => Relation::Ge,
+        Relation::Gt => Relation::Lt,
+        Relation::Ge => Relation::Le,
+    }
+}
+
+/// The type of an integer literal (C17 6.4.4.1): the first of its list that holds it.
+fn int_literal(lit: &ast::IntLit) -> CType {
+    let value = lit.value;
+    let decimal = lit.radix == ast::Radix::Decimal;
+    let int = lit.longs == 0;
+    if !lit.unsigned && int && value <= i32::MAX as u64 {
+        CType::INT
+    } else if int && value <= u64::from(u32::MAX) && (lit.unsigned || !decimal) {
+        CType::UINT
+    } else if !lit.unsigned && value <= i64::MAX as u64 {
+        CType::LONG
+    } else {
+        // A decimal literal above LONG_MAX has no type in C; gcc takes it as unsigned.
+        CType::ULONG
+    }
+}
+
+fn op_name(op: UnaryOp) -> &'static str {
+    match op {
+        UnaryOp::Deref => "`*`",
+        UnaryOp::Addr => "`&`",
+        UnaryOp::Not => "`!`",
+        UnaryOp::BitNot => "`~`",
+        UnaryOp::Neg => "`-`",
+        UnaryOp::Plus => "`+`",
+    }
+}

@@ -1,0 +1,530 @@
+//! Items become predicates and shown values, and those become events: which are made at entry, which at return, and
+//! which at return with what entry saved.
+
+use super::ctypes::{Class, class, size_of, spell};
+use super::expr::{Operand, both};
+use super::{R, Reported, Sema};
+use crate::ctype::CType;
+use crate::diag::{Code, Diagnostic};
+use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast, UnaryOp};
+use crate::span::Span;
+use crate::typed::{Event, ExprKind, Item, Place, Predicate, Source, When};
+use crate::wire::{Format, Phase, ValueLayout};
+
+/// The words after the colon and what they mean; ftrace's type names are taken for what they show.
+const FORMATS: [(&str, Format); 29] = [
+    ("d", Format::Signed),
+    ("u", Format::Unsigned),
+    ("x", Format::Hex),
+    ("o", Format::Octal),
+    ("b", Format::Binary),
+    ("c", Format::Char),
+    ("s", Format::String),
+    ("us", Format::String),
+    ("ip", Format::Ip),
+    ("mac", Format::Mac),
+    ("sym", Format::Symbol),
+    ("errno", Format::Errno),
+    ("hex", Format::Dump),
+    ("be", Format::BigEndian),
+    ("char", Format::Char),
+    ("string", Format::String),
+    ("ustring", Format::String),
+    ("symbol", Format::Symbol),
+    ("s8", Format::Signed),
+    ("s16", Format::Signed),
+    ("s32", Format::Signed),
+    ("s64", Format::Signed),
+    ("u8", Format::Unsigned),
+    ("u16", Format::Unsigned),
+    ("u32", Format::Unsigned),
+    ("u64", Format::Unsigned),
+    ("x8", Format::Hex),
+    ("x16", Format::Hex),
+    ("x32", Format::Hex),
+];
+
+/// What items amount to before they are dealt out to events.
+#[derive(Default)]
+struct Parts {
+    predicates: Vec<Predicate>,
+    items: Vec<Item>,
+}
+
+impl Sema<'_> {
+    /// The events of a query.
+    pub(super) fn events(&mut self, query: &ast::Query) -> R<Vec<Event>> {
+        let mut parts = Parts::default();
+        let mut failed = false;
+        match &query.items {
+            None => self.everything(&mut parts, query.target.span),
+            Some(items) => {
+                for item in items {
+                    failed |= self.item(item, &mut parts).is_err();
+                }
+            }
+        }
+        if let Some(cond) = &query.cond {
+            match self.condition(cond) {
+                Ok(typed) => {
+                    let when = self.when(|visit| typed.walk(visit));
+                    parts.predicates.push(Predicate { cond: typed, when });
+                }
+                Err(Reported) => failed = true,
+            }
+        }
+        if failed {
+            return Err(Reported);
+        }
+        Ok(self.deal(parts, query.items.is_none()))
+    }
+
+    /// Without parentheses: all arguments, and what is returned.
+    fn everything(&mut self, parts: &mut Parts, span: Span) {
+        for index in 0..self.params.len() {
+            let name = match self.params[index].name.as_str() {
+                "" => format!("arg{index}"),
+                name => name.to_string(),
+            };
+            // An argument that can't be read is left out here; who names it is told why.
+            let before = self.diags.len();
+            let shown = self
+                .argument(index, span)
+                .and_then(|operand| self.show(operand, name, None, span));
+            self.diags.truncate(before);
+            if let Ok(item) = shown {
+                parts.items.push(item);
+            }
+        }
+        if self.ret.is_some() {
+            let before = self.diags.len();
+            let shown = self
+                .builtin("retval", span)
+                .and_then(|operand| self.show(operand, "return".to_string(), None, span));
+            self.diags.truncate(before);
+            if let Ok(item) = shown {
+                parts.items.push(item);
+            }
+        }
+    }
+
+    fn item(&mut self, item: &ast::Item, parts: &mut Parts) -> R<()> {
+        let (expr, forced) = self.phase_call(&item.expr)?;
+        if let Ast::Builtin(name) = &expr.kind
+            && name == "arg*"
+        {
+            for index in 0..self.params.len() {
+                let operand = self.argument(index, expr.span)?;
+                let name = self.params[index].name.clone();
+                let shown = self.show(operand, name, None, expr.span)?;
+                parts.items.push(shown);
+            }
+            return Ok(());
+        }
+        if is_condition(expr) {
+            if let Some(format) = &item.format {
+                return self.report(
+                    Diagnostic::error(Code::BadFormat, format.span, "a predicate is judged, not shown")
+                        .label("so it has no format")
+                        .help("put parentheses around the value and cast it, such as `(int)(a == b)`"),
+                );
+            }
+            let cond = self.condition(expr)?;
+            let when = forced.unwrap_or(self.when(|visit| cond.walk(visit)));
+            self.operands(expr, parts, forced)?;
+            parts.predicates.push(Predicate { cond, when });
+            return Ok(());
+        }
+        let operand = self.operand(expr)?;
+        let format = match &item.format {
+            Some(format) => Some(self.format(format)?),
+            None => None,
+        };
+        let operand = match &item.format {
+            Some(format) if matches!(format.node.as_str(), "us" | "ustring") => self.as_user(operand)?,
+            _ => operand,
+        };
+        let label = match &item.label {
+            Some(label) => label.node.clone(),
+            None => self.label(expr),
+        };
+        let mut shown = self.show(operand, label, format, item.span)?;
+        if let Some(format) = &item.format {
+            self.check_format(&shown, format)?;
+        }
+        if let Some(forced) = forced {
+            shown.when = forced;
+        }
+        parts.items.push(shown);
+        Ok(())
+    }
+
+    /// `entry(e)` and `exit(e)`.
+    fn phase_call<'e>(&mut self, expr: &'e ast::Expr) -> R<(&'e ast::Expr, Option<When>)> {
+        let Ast::Call { func, args } = &expr.kind else {
+            return Ok((expr, None));
+        };
+        let when = match func.node.as_str() {
+            "entry" => When::Entry,
+            "exit" => When::Return,
+            _ => return Ok((expr, None)),
+        };
+        // An argument called so would be no function, and nothing else could be meant.
+        let [Arg::Expr(inner)] = args.as_slice() else {
+            return self.report(
+                Diagnostic::error(
+                    Code::BadArguments,
+                    expr.span,
+                    format!("`{}` takes one expression", func.node),
+                )
+                .label("wrong arguments"),
+            );
+        };
+        if self.ret.is_none() {
+            return self.report(
+                Diagnostic::error(
+                    Code::NoReturn,
+                    func.span,
+                    format!("`{}` does not return", self.subject),
+                )
+                .label("a tracepoint has no entry and exit"),
+            );
+        }
+        Ok((inner, Some(when)))
+    }
+
+    /// The operands of a predicate are shown, but for constants, each once.
+    fn operands(&mut self, expr: &ast::Expr, parts: &mut Parts, forced: Option<When>) -> R<()> {
+        match &expr.kind {
+            Ast::Binary { op, lhs, rhs } if is_relation(op.node) || is_logical(op.node) => {
+                let a = self.operands(lhs, parts, forced);
+                let b = self.operands(rhs, parts, forced);
+                both(a, b).map(|_| ())
+            }
+            Ast::Unary { op, operand } if op.node == UnaryOp::Not => self.operands(operand, parts, forced),
+            _ => {
+                let operand = self.operand(expr)?;
+                let constant = match &operand {
+                    Operand::Value(value) => value.constant().is_some(),
+                    Operand::Str(..) => true,
+                    Operand::Place(_) | Operand::Comm(_) => false,
+                };
+                if constant {
+                    return Ok(());
+                }
+                let label = self.label(expr);
+                if parts.items.iter().any(|item| item.label == label) {
+                    return Ok(());
+                }
+                let mut shown = self.show(operand, label, None, expr.span)?;
+                if let Some(forced) = forced {
+                    shown.when = forced;
+                }
+                parts.items.push(shown);
+                Ok(())
+            }
+        }
+    }
+
+    /// The expression as written, with each run of blanks as one.
+    fn label(&self, expr: &ast::Expr) -> String {
+        match &expr.kind {
+            Ast::Name(name) if name == "retval" => "return".to_string(),
+            Ast::Builtin(name) if name == "retval" => "return".to_string(),
+            _ => expr
+                .span
+                .text(self.text)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        }
+    }
+
+    fn format(&mut self, format: &ast::Ident) -> R<Format> {
+        if let Some((_, found)) = FORMATS.iter().find(|(name, _)| *name == format.node) {
+            return Ok(*found);
+        }
+        if format.node == "x64" {
+            return Ok(Format::Hex);
+        }
+        self.report(
+            Diagnostic::error(Code::BadFormat, format.span, format!("there is no format `{}`", format.node))
+                .label("not known")
+                .note("formats are d u x o b c s us ip mac sym errno hex be, and ftrace's u8 to x64, char, string, ustring, symbol"),
+        )
+    }
+
+    fn as_user(&mut self, operand: Operand) -> R<Operand> {
+        let pointer = self.rvalue(operand)?;
+        let (ty, span) = (pointer.ty.clone(), pointer.span);
+        if !matches!(class(self.types, &ty), Class::Ptr(_)) {
+            let name = spell(self.types, &ty);
+            return self.report(
+                Diagnostic::error(Code::BadFormat, span, "a user string is at an address")
+                    .label(format!("this is a `{name}`")),
+            );
+        }
+        Ok(super::expr::value(ExprKind::AsUser(Box::new(pointer)), ty, span))
+    }
+
+    /// Whether the format can show that kind of value.
+    fn check_format(&mut self, item: &Item, format: &ast::Ident) -> R<()> {
+        let Some(chosen) = item.format else {
+            return Ok(());
+        };
+        let kind = class(self.types, &item.ty);
+        let size = size_of(self.types, &item.ty);
+        let fits = match chosen {
+            Format::Signed
+            | Format::Unsigned
+            | Format::Hex
+            | Format::Octal
+            | Format::Binary
+            | Format::Char
+            | Format::Errno
+            | Format::BigEndian => {
+                matches!(
+                    kind,
+                    Class::Int { .. } | Class::Bool | Class::Ptr(_) | Class::Array { .. }
+                )
+            }
+            Format::Symbol => matches!(kind, Class::Ptr(_) | Class::Int { bytes: 8, .. }),
+            Format::String => {
+                matches!(item.value, ValueLayout::String { .. } | ValueLayout::Bytes { .. })
+                    && (!matches!(kind, Class::Composite(_)))
+            }
+            Format::Ip => matches!(size, Some(4 | 16)),
+            Format::Mac => size == Some(6) || matches!(kind, Class::Ptr(_)),
+            Format::Dump => true,
+        };
+        if fits {
+            return Ok(());
+        }
+        let name = spell(self.types, &item.ty);
+        self.report(
+            Diagnostic::error(
+                Code::BadFormat,
+                format.span,
+                format!("format `{}` does not fit a `{name}`", format.node),
+            )
+            .label("can't show it so")
+            .secondary(item.span, format!("this is a `{name}`")),
+        )
+    }
+
+    /// How a value is shown: its layout in the record follows from its type.
+    fn show(&mut self, operand: Operand, label: String, format: Option<Format>, span: Span) -> R<Item> {
+        let (ty, source, value) = match operand {
+            Operand::Str(_, at) => {
+                return self.report(
+                    Diagnostic::error(Code::StringOperand, at, "a text by itself tells nothing")
+                        .label("nothing to read"),
+                );
+            }
+            Operand::Comm(_) => {
+                let ty = CType::Ptr(Box::new(CType::Int {
+                    bytes: 1,
+                    signed: true,
+                }));
+                (ty, Source::Comm, ValueLayout::String { capacity: 16 })
+            }
+            Operand::Place(place) => return self.show_place(place, label, format, span),
+            Operand::Value(expr) => {
+                let value = self.pointee_layout(&expr.ty, format);
+                (expr.ty.clone(), Source::Value(expr), value)
+            }
+        };
+        let when = self.when(|visit| source.walk(visit));
+        Ok(Item {
+            label,
+            source,
+            ty,
+            value,
+            format,
+            when,
+            span,
+        })
+    }
+
+    fn show_place(&mut self, place: Place, label: String, format: Option<Format>, span: Span) -> R<Item> {
+        match class(self.types, &place.ty) {
+            Class::Composite(_) | Class::Array { .. } | Class::Float => {
+                let full = size_of(self.types, &place.ty).unwrap_or(0);
+                if full == 0 {
+                    let name = spell(self.types, &place.ty);
+                    return self.report(
+                        Diagnostic::error(
+                            Code::Incomplete,
+                            place.span,
+                            format!("`{name}` has no size that is known"),
+                        )
+                        .label("nothing to copy")
+                        .help("index it, or take it for a string with `str()`"),
+                    );
+                }
+                let full = u32::try_from(full).unwrap_or(u32::MAX);
+                let value = ValueLayout::Bytes {
+                    copied: full.min(self.limits.bytes),
+                    full,
+                };
+                let ty = place.ty.clone();
+                let source = Source::Memory(place);
+                let when = self.when(|visit| source.walk(visit));
+                Ok(Item {
+                    label,
+                    source,
+                    ty,
+                    value,
+                    format,
+                    when,
+                    span,
+                })
+            }
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) | Class::Void | Class::Func | Class::Opaque => {
+                let expr = self.rvalue(Operand::Place(place))?;
+                self.show(Operand::Value(expr), label, format, span)
+            }
+        }
+    }
+
+    /// What follows a pointer in the record.
+    fn pointee_layout(&self, ty: &CType, format: Option<Format>) -> ValueLayout {
+        let Class::Ptr(to) = class(self.types, ty) else {
+            return ValueLayout::Scalar;
+        };
+        let capacity = self.limits.string;
+        match format {
+            Some(Format::String) => return ValueLayout::String { capacity },
+            Some(Format::Ip) | Some(Format::Mac) | Some(Format::Dump) | None => {}
+            Some(
+                Format::Signed
+                | Format::Unsigned
+                | Format::Hex
+                | Format::Octal
+                | Format::Binary
+                | Format::Char
+                | Format::Symbol
+                | Format::Errno
+                | Format::BigEndian,
+            ) => return ValueLayout::Scalar,
+        }
+        if self.is_char(&to) {
+            return ValueLayout::String { capacity };
+        }
+        let CType::Btf(pointee) = to else {
+            return ValueLayout::Scalar;
+        };
+        match class(self.types, &to) {
+            Class::Composite(_) | Class::Int { .. } | Class::Bool | Class::Array { .. } => {
+                match size_of(self.types, &to).and_then(|size| u32::try_from(size).ok()) {
+                    Some(full) if full > 0 => ValueLayout::Pointee {
+                        pointee,
+                        copied: full.min(self.limits.bytes),
+                        full,
+                    },
+                    Some(_) | None => ValueLayout::Scalar,
+                }
+            }
+            Class::Void | Class::Float | Class::Ptr(_) | Class::Func | Class::Opaque => ValueLayout::Scalar,
+        }
+    }
+
+    /// When an expression is read, by what it mentions.
+    fn when(&self, walk: impl FnOnce(&mut dyn FnMut(&crate::typed::Expr))) -> When {
+        let mut when = When::Entry;
+        walk(&mut |expr| {
+            if expr.kind == ExprKind::Return {
+                when = When::Return;
+            }
+        });
+        when
+    }
+
+    /// Which events there are.
+    fn deal(&self, parts: Parts, everything: bool) -> Vec<Event> {
+        let Parts { predicates, items } = parts;
+        if self.ret.is_none() {
+            return vec![Event {
+                phase: Phase::Hit,
+                predicates,
+                items,
+            }];
+        }
+        let at = |when| items.iter().any(|i| i.when == when) || predicates.iter().any(|p| p.when == when);
+        let (entry, exit) = (at(When::Entry), at(When::Return));
+        if everything {
+            // A void function's return is an event too, with nothing in it.
+            let (first, second) = items.into_iter().partition(|item| item.when == When::Entry);
+            return vec![
+                Event {
+                    phase: Phase::Entry,
+                    predicates: Vec::new(),
+                    items: first,
+                },
+                Event {
+                    phase: Phase::Return,
+                    predicates: Vec::new(),
+                    items: second,
+                },
+            ];
+        }
+        match (entry, exit) {
+            (true, true) if !predicates.is_empty() => vec![Event {
+                phase: Phase::Both,
+                predicates,
+                items,
+            }],
+            (true, true) => {
+                let (first, second) = items.into_iter().partition(|item| item.when == When::Entry);
+                vec![
+                    Event {
+                        phase: Phase::Entry,
+                        predicates: Vec::new(),
+                        items: first,
+                    },
+                    Event {
+                        phase: Phase::Return,
+                        predicates: Vec::new(),
+                        items: second,
+                    },
+                ]
+            }
+            (false, true) => vec![Event {
+                phase: Phase::Return,
+                predicates,
+                items,
+            }],
+            (_, false) => vec![Event {
+                phase: Phase::Entry,
+                predicates,
+                items,
+            }],
+        }
+    }
+}
+
+fn is_relation(op: BinaryOp) -> bool {
+    matches!(
+        op,
+        BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge
+            | BinaryOp::Eq
+            | BinaryOp::Ne
+            | BinaryOp::Match
+    )
+}
+
+fn is_logical(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::LogAnd | BinaryOp::LogOr)
+}
+
+/// An item whose top operator is a comparison or logical is a predicate.
+fn is_condition(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        Ast::Binary { op, .. } => is_relation(op.node) || is_logical(op.node),
+        Ast::Unary { op, .. } => op.node == UnaryOp::Not,
+        _ => false,
+    }
+}

@@ -1,0 +1,116 @@
+//! From syntax to meaning: names become arguments, members and types, C's typing rules are applied, items become
+//! predicates and shown values, and events are made of them. In: a syntax tree, the kernel's types. Out: a typed query
+//! with nothing unresolved, or diagnostics. Never decides how something is read: that is lowering's.
+
+mod arith;
+mod call;
+mod ctypes;
+mod expr;
+mod items;
+mod name;
+mod place;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use crate::diag::{Diagnostic, Severity};
+use crate::parser::ast;
+use crate::typed;
+use crate::types::{Param, TypeId, Types};
+
+/// What bounds the size of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a struct, union or array that are copied.
+    pub bytes: u32,
+    /// Bytes of a string, its NUL included.
+    pub string: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            bytes: 4096,
+            string: 512,
+        }
+    }
+}
+
+/// A typed query and what is odd about it.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The query.
+    pub query: typed::Query,
+    /// Warnings only.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Gives a query its meaning. `text` is what it was parsed from. On failure all mistakes are told, and warnings with them.
+pub fn resolve(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    limits: Limits,
+) -> Result<Resolved, Vec<Diagnostic>> {
+    let probe = target::resolve(&query.target, types).map_err(|diag| vec![*diag])?;
+    let func = probe.func();
+    let ret = match &probe {
+        typed::Probe::Function(func) => Some(func.ret),
+        typed::Probe::Tracepoint(_) => None,
+    };
+    let mut sema = Sema {
+        types,
+        text,
+        limits,
+        params: &func.params,
+        ret,
+        subject: func.name.clone(),
+        module: func.id.module,
+        diags: Vec::new(),
+    };
+    let events = sema.events(query);
+    let failed = sema.diags.iter().any(|diag| diag.severity == Severity::Error);
+    let mut diags = sema.diags;
+    diags.sort_by_key(|diag| diag.span);
+    match events {
+        Ok(events) if !failed => Ok(Resolved {
+            query: typed::Query {
+                text: text.to_string(),
+                probe: probe.clone(),
+                events,
+            },
+            warnings: diags,
+        }),
+        Ok(_) | Err(Reported) => Err(diags),
+    }
+}
+
+/// An error has been reported already; whoever sees this just gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported;
+
+/// What typing gives.
+type R<T> = Result<T, Reported>;
+
+/// The state of one query's typing.
+struct Sema<'a> {
+    types: &'a Types,
+    text: &'a str,
+    limits: Limits,
+    params: &'a [Param],
+    /// What the function returns; `None` where there is no call.
+    ret: Option<TypeId>,
+    /// The name of what is traced, for messages.
+    subject: String,
+    /// The module that it belongs to.
+    module: u16,
+    diags: Vec<Diagnostic>,
+}
+
+impl Sema<'_> {
+    fn warn(&mut self, diag: Diagnostic) {
+        if !self.diags.contains(&diag) {
+            self.diags.push(diag);
+        }
+    }
+}

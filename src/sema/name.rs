@@ -1,0 +1,379 @@
+//! What a name means: an argument first, then a built-in, an errno, an enum constant; and type names. For a wrong one it
+//! says what is near.
+
+use super::ctypes::{Class, class};
+use super::expr::{Operand, pointer_to, value};
+use super::{R, Sema};
+use crate::ctype::CType;
+use crate::diag::{Code, Diagnostic};
+use crate::errno;
+use crate::parser::ast;
+use crate::span::Span;
+use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
+use crate::types::{NameKind, closest};
+
+/// Every built-in value, for suggestions.
+const BUILTINS: [&str; 11] = [
+    "pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "argc", "return",
+];
+
+impl Sema<'_> {
+    pub(super) fn name(&mut self, name: &str, span: Span) -> R<Operand> {
+        if let Some(index) = self.params.iter().position(|p| p.name == name) {
+            return self.argument(index, span);
+        }
+        if let Some(found) = self.builtin_value(name, span) {
+            return found;
+        }
+        match name {
+            "NULL" => return Ok(value(ExprKind::Const(0), CType::Ptr(Box::new(CType::Void)), span)),
+            "true" => return Ok(value(ExprKind::Const(1), CType::INT, span)),
+            "false" => return Ok(value(ExprKind::Const(0), CType::INT, span)),
+            _ => {}
+        }
+        if let Some(number) = errno::number(name) {
+            return Ok(value(ExprKind::Const(i64::from(number)), CType::INT, span));
+        }
+        let constants = self.types.enum_constant(name);
+        if let Some((_, first)) = constants.first() {
+            if let Some((other, second)) = constants.iter().find(|(_, v)| v != first) {
+                let (a, b) = (self.types.c_name(constants[0].0), self.types.c_name(*other));
+                self.warn(
+                    Diagnostic::warning(
+                        Code::AmbiguousConstant,
+                        span,
+                        format!("`{name}` has more than one value"),
+                    )
+                    .label(format!("taken as {first}, from `{a}`"))
+                    .note(format!("in `{b}` it is {second}")),
+                );
+            }
+            return Ok(value(ExprKind::Const(*first as i64), constant_type(*first), span));
+        }
+        let mut diag = Diagnostic::error(Code::UnknownName, span, format!("`{name}` is not known here"))
+            .label("neither an argument nor a built-in, an errno or an enum constant");
+        let near = closest(
+            name,
+            self.params
+                .iter()
+                .map(|p| p.name.clone())
+                .chain(BUILTINS.iter().map(|b| b.to_string())),
+        );
+        if !near.is_empty() {
+            let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
+            diag = diag.help(format!("did you mean {}?", near.join(" or ")));
+        }
+        diag = diag.note(self.arguments_note());
+        self.report(diag)
+    }
+
+    /// `$name`.
+    pub(super) fn builtin(&mut self, name: &str, span: Span) -> R<Operand> {
+        if name == "retval" {
+            return self.return_value(span);
+        }
+        // The kernel's probe events count arguments from 1 behind a dollar.
+        if let Some(number) = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
+            return match number.checked_sub(1) {
+                Some(index) if index < self.params.len() => self.argument(index, span),
+                Some(_) | None => self.no_such_argument(name, span),
+            };
+        }
+        match self.builtin_value(name, span) {
+            Some(found) => found,
+            None => {
+                let mut diag =
+                    Diagnostic::error(Code::UnknownName, span, format!("there is no built-in `${name}`"))
+                        .label("not known");
+                let names = BUILTINS
+                    .iter()
+                    .map(|b| b.to_string())
+                    .chain(["retval".to_string()]);
+                if let Some(near) = closest(name, names).first() {
+                    diag = diag.help(format!("did you mean `${near}`?"));
+                }
+                self.report(diag)
+            }
+        }
+    }
+
+    fn builtin_value(&mut self, name: &str, span: Span) -> Option<R<Operand>> {
+        let (builtin, ty) = match name {
+            "return" | "retval" => return Some(self.return_value(span)),
+            "comm" => return Some(Ok(Operand::Comm(span))),
+            "argc" => {
+                let count = self.params.len() as i64;
+                return Some(Ok(value(ExprKind::Const(count), CType::INT, span)));
+            }
+            "pid" => (Builtin::Pid, CType::INT),
+            "tid" => (Builtin::Tid, CType::INT),
+            "uid" => (Builtin::Uid, CType::UINT),
+            "gid" => (Builtin::Gid, CType::UINT),
+            "cpu" => (Builtin::Cpu, CType::INT),
+            "ktime" => (Builtin::Ktime, CType::ULONG),
+            "cgroup" => (Builtin::Cgroup, CType::ULONG),
+            "task" => {
+                let task = self.types.find(NameKind::Struct, "task_struct");
+                match task.first() {
+                    Some(id) => (Builtin::Task, pointer_to(*id)),
+                    None => {
+                        return Some(
+                            self.report(
+                                Diagnostic::error(
+                                    Code::UnknownType,
+                                    span,
+                                    "this BTF has no `struct task_struct`",
+                                )
+                                .label("so there is no type for it"),
+                            ),
+                        );
+                    }
+                }
+            }
+            _ => {
+                let number = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok())?;
+                return Some(if number < self.params.len() {
+                    self.argument(number, span)
+                } else {
+                    self.no_such_argument(name, span)
+                });
+            }
+        };
+        Some(Ok(value(ExprKind::Builtin(builtin), ty, span)))
+    }
+
+    fn no_such_argument(&mut self, name: &str, span: Span) -> R<Operand> {
+        let note = self.arguments_note();
+        self.report(
+            Diagnostic::error(Code::UnknownName, span, format!("there is no argument `{name}`"))
+                .label(match self.params.len() {
+                    0 => "there are no arguments".to_string(),
+                    1 => "there is only one argument".to_string(),
+                    n => format!("there are {n} arguments"),
+                })
+                .note(note),
+        )
+    }
+
+    fn arguments_note(&self) -> String {
+        let names: Vec<&str> = self
+            .params
+            .iter()
+            .map(|p| p.name.as_str())
+            .filter(|name| !name.is_empty())
+            .collect();
+        if names.is_empty() {
+            format!("`{}` has no named arguments", self.subject)
+        } else {
+            format!("the arguments of `{}` are {}", self.subject, names.join(", "))
+        }
+    }
+
+    /// An argument by its index: a scalar is a value, a struct by value is a place.
+    pub(super) fn argument(&mut self, index: usize, span: Span) -> R<Operand> {
+        let ty = CType::Btf(self.params[index].ty);
+        match class(self.types, &ty) {
+            Class::Composite(_) => Ok(Operand::Place(Place {
+                base: Base::Arg(index),
+                path: None,
+                offset: 0,
+                bits: None,
+                ty,
+                span,
+            })),
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(value(ExprKind::Arg(index), ty, span)),
+            Class::Void | Class::Float | Class::Array { .. } | Class::Func | Class::Opaque => {
+                let name = self.types.c_name(self.params[index].ty);
+                self.report(
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        format!("an argument of type `{name}` can't be read"),
+                    )
+                    .label("its size or its register is not known"),
+                )
+            }
+        }
+    }
+
+    fn return_value(&mut self, span: Span) -> R<Operand> {
+        let Some(ret) = self.ret else {
+            return self.report(
+                Diagnostic::error(
+                    Code::NoReturn,
+                    span,
+                    format!("`{}` does not return", self.subject),
+                )
+                .label("a tracepoint is hit, it is not called")
+                .help("trace the function that it is in to see what is returned"),
+            );
+        };
+        let ty = CType::Btf(ret);
+        match class(self.types, &ty) {
+            Class::Void => {
+                let subject = self.subject.clone();
+                self.report(
+                    Diagnostic::error(Code::NoReturn, span, format!("`{subject}` returns nothing"))
+                        .label("a `void` function has no return value")
+                        .help(format!("`{subject}()` shows each call")),
+                )
+            }
+            Class::Composite(_) => Ok(Operand::Place(Place {
+                base: Base::Return,
+                path: None,
+                offset: 0,
+                bits: None,
+                ty,
+                span,
+            })),
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(value(ExprKind::Return, ty, span)),
+            Class::Float | Class::Array { .. } | Class::Func | Class::Opaque => {
+                let name = self.types.c_name(ret);
+                self.report(
+                    Diagnostic::error(
+                        Code::Incomplete,
+                        span,
+                        format!("a return value of type `{name}` can't be read"),
+                    )
+                    .label("its size or its register is not known"),
+                )
+            }
+        }
+    }
+
+    /// A type as written.
+    pub(super) fn type_name(&mut self, ty: &ast::TypeName) -> R<CType> {
+        let mut found = match &ty.base {
+            ast::TypeBase::Struct(name) => self.tagged(NameKind::Struct, "struct", name)?,
+            ast::TypeBase::Union(name) => self.tagged(NameKind::Union, "union", name)?,
+            ast::TypeBase::Enum(name) => self.tagged(NameKind::Enum, "enum", name)?,
+            ast::TypeBase::Words(words) => self.named_type(&words.node, words.span)?,
+            ast::TypeBase::Named(name) => self.named_type(&name.node, name.span)?,
+        };
+        for _ in 0..ty.pointers {
+            found = CType::Ptr(Box::new(found));
+        }
+        Ok(found)
+    }
+
+    fn tagged(&mut self, kind: NameKind, keyword: &str, name: &ast::Ident) -> R<CType> {
+        let found = self.types.find(kind, &name.node);
+        // A struct that the function's own module defines is meant before one of the same name elsewhere.
+        let own = found.iter().find(|id| id.module == self.module);
+        if let Some(id) = own.or(found.first()) {
+            return Ok(CType::Btf(*id));
+        }
+        let near = closest(&name.node, self.types.names_of(kind));
+        let mut diag = Diagnostic::error(
+            Code::UnknownType,
+            name.span,
+            format!("there is no `{keyword} {}`", name.node),
+        )
+        .label("not in the kernel's BTF");
+        if !near.is_empty() {
+            let near: Vec<String> = near.iter().map(|n| format!("`{keyword} {n}`")).collect();
+            diag = diag.help(format!("did you mean {}?", near.join(" or ")));
+        }
+        self.report(diag)
+    }
+
+    fn named_type(&mut self, name: &str, span: Span) -> R<CType> {
+        // C's own types need no BTF, and mean the same everywhere.
+        let own = match name {
+            "void" => Some(CType::Void),
+            "_Bool" | "bool" => Some(CType::Bool),
+            "char" | "signed char" => Some(CType::Int {
+                bytes: 1,
+                signed: true,
+            }),
+            "unsigned char" | "u8" | "__u8" => Some(CType::Int {
+                bytes: 1,
+                signed: false,
+            }),
+            "s8" | "__s8" => Some(CType::Int {
+                bytes: 1,
+                signed: true,
+            }),
+            "short int" | "short" | "s16" | "__s16" => Some(CType::Int {
+                bytes: 2,
+                signed: true,
+            }),
+            "short unsigned int" | "unsigned short" | "u16" | "__u16" => Some(CType::Int {
+                bytes: 2,
+                signed: false,
+            }),
+            "int" | "s32" | "__s32" => Some(CType::INT),
+            "unsigned int" | "u32" | "__u32" => Some(CType::UINT),
+            "long int" | "long" | "long long int" | "s64" | "__s64" => Some(CType::LONG),
+            "long unsigned int" | "unsigned long" | "long long unsigned int" | "u64" | "__u64" => {
+                Some(CType::ULONG)
+            }
+            _ => None,
+        };
+        // BTF's `char` is kept where there is one: it makes strings of pointers to it.
+        if name == "char"
+            && let Some(id) = self.types.find(NameKind::Int, "char").first()
+        {
+            return Ok(CType::Btf(*id));
+        }
+        if let Some(own) = own {
+            return Ok(own);
+        }
+        let mut found = self.types.find(NameKind::Typedef, name);
+        if found.is_empty() {
+            found = self.types.find(NameKind::Int, name);
+        }
+        if let Some(id) = found.first() {
+            return Ok(CType::Btf(*id));
+        }
+        let mut diag = Diagnostic::error(Code::UnknownType, span, format!("there is no type `{name}`"))
+            .label("not in the kernel's BTF");
+        for (kind, keyword) in [
+            (NameKind::Struct, "struct"),
+            (NameKind::Union, "union"),
+            (NameKind::Enum, "enum"),
+        ] {
+            if !self.types.find(kind, name).is_empty() {
+                diag = diag.help(format!("did you mean `{keyword} {name}`?"));
+            }
+        }
+        self.report(diag)
+    }
+
+    /// A place for the typed members of `offsetof` and `container_of`: never read.
+    pub(super) fn imaginary(&self, ty: &CType, span: Span) -> Option<Place> {
+        let Class::Composite(root) = class(self.types, ty) else {
+            return None;
+        };
+        let pointer = Expr {
+            kind: ExprKind::Const(0),
+            ty: CType::Ptr(Box::new(ty.clone())),
+            span,
+        };
+        let base = Base::Pointer {
+            pointer: Box::new(pointer),
+            memory: crate::typed::Memory::Kernel,
+        };
+        Some(Place {
+            base,
+            path: Some(self.path_from(root)),
+            offset: 0,
+            bits: None,
+            ty: ty.clone(),
+            span,
+        })
+    }
+}
+
+/// The type of an enum constant, as GNU C has it.
+fn constant_type(value: i128) -> CType {
+    if i32::try_from(value).is_ok() {
+        CType::INT
+    } else if u32::try_from(value).is_ok() {
+        CType::UINT
+    } else if i64::try_from(value).is_ok() {
+        CType::LONG
+    } else {
+        CType::ULONG
+    }
+}

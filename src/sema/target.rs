@@ -1,0 +1,131 @@
+//! What is traced: a name in, a prototype out. A name that means nothing, or more than one thing, is told with what it
+//! could mean.
+
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::parser::ast::{self, TargetKind};
+use crate::typed::Probe;
+use crate::types::{Func, Types};
+
+pub(super) fn resolve(target: &ast::Target, types: &Types) -> Result<Probe, Box<Diagnostic>> {
+    match &target.kind {
+        TargetKind::Function { module, name } => function(module.as_ref(), name, types).map(Probe::Function),
+        TargetKind::Tracepoint { group: _, event } => {
+            // The group is only for people: BTF knows events by their own name, which is unique.
+            if let Some(func) = types.tracepoint_proto(&event.node) {
+                return Ok(Probe::Tracepoint(func));
+            }
+            let mut diag = Diagnostic::error(
+                Code::UnknownTracepoint,
+                event.span,
+                format!("there is no tracepoint `{}`", event.node),
+            )
+            .label("not in the kernel's BTF");
+            let all = types.tracepoints();
+            diag = with_near(diag, &event.node, all.iter().map(String::as_str));
+            if event.node.starts_with("sys_enter_") || event.node.starts_with("sys_exit_") {
+                let number = if event.node.starts_with("sys_enter_") {
+                    "sys_enter(id)"
+                } else {
+                    "sys_exit(ret)"
+                };
+                diag = diag.note(format!("system calls share one typed tracepoint: `tp:{number}`"));
+            }
+            Err(Box::new(diag))
+        }
+        TargetKind::Uprobe { .. } => Err(Box::new(
+            Diagnostic::error(
+                Code::UnsupportedTarget,
+                target.span,
+                "functions of user programs can't be traced yet",
+            )
+            .label("only kernel functions and tracepoints"),
+        )),
+        TargetKind::Usdt { .. } => Err(Box::new(
+            Diagnostic::error(
+                Code::UnsupportedTarget,
+                target.span,
+                "USDT probes can't be traced yet",
+            )
+            .label("only kernel functions and tracepoints"),
+        )),
+    }
+}
+
+fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Result<Func, Box<Diagnostic>> {
+    let wanted = name.node.as_str();
+    if wanted.contains(['*', '?', '[']) {
+        return Err(Box::new(
+            Diagnostic::error(
+                Code::UnsupportedTarget,
+                name.span,
+                "a pattern has to be expanded first",
+            )
+            .label("names many functions"),
+        ));
+    }
+    // The compiler's suffix is not in BTF: `tcp_grow_window.isra.0` has the prototype of `tcp_grow_window`.
+    let stem = wanted.split('.').next().unwrap_or(wanted);
+    let mut found = types.functions_named(stem);
+    if let Some(module) = module {
+        let Some(number) = types.module_named(&module.node) else {
+            return Err(Box::new(
+                Diagnostic::error(
+                    Code::UnknownModule,
+                    module.span,
+                    format!("no BTF of a module `{}`", module.node),
+                )
+                .label("not loaded, or built without BTF"),
+            ));
+        };
+        found.retain(|func| func.id.module == number);
+    } else if found.iter().any(|func| func.id.module == 0) {
+        // Without a module's name, the kernel itself comes first.
+        found.retain(|func| func.id.module == 0);
+    }
+    let mut prototypes: Vec<String> = found.iter().map(|func| types.prototype(func)).collect();
+    prototypes.dedup();
+    if prototypes.len() > 1 {
+        let mut diag = Diagnostic::error(
+            Code::AmbiguousFunction,
+            name.span,
+            format!("`{stem}` is the name of {} functions", found.len()),
+        )
+        .label("which one is meant?");
+        for (func, prototype) in found.iter().zip(&prototypes) {
+            diag = diag.note(format!("in {}: {prototype}", types.module_name(func.id.module)));
+        }
+        return Err(Box::new(diag.help("`MODULE:FUNC` chooses one")));
+    }
+    match found.into_iter().next() {
+        Some(func) => Ok(Func {
+            name: wanted.to_string(),
+            ..func
+        }),
+        None => {
+            let place = match module {
+                Some(module) => format!("module `{}`", module.node),
+                None => "the kernel".to_string(),
+            };
+            let diag = Diagnostic::error(
+                Code::UnknownFunction,
+                name.span,
+                format!("there is no function `{wanted}` in {place}"),
+            )
+            .label("not in BTF");
+            let mut all = Vec::new();
+            for number in 0..types.module_count() {
+                all.extend(types.functions(number).into_iter().map(|(_, name)| name));
+            }
+            Err(Box::new(with_near(diag, stem, all.iter().map(String::as_str))))
+        }
+    }
+}
+
+fn with_near<'a>(diag: Diagnostic, name: &str, all: impl Iterator<Item = &'a str>) -> Diagnostic {
+    let near = nearest(name, all);
+    if near.is_empty() {
+        return diag;
+    }
+    let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
+    diag.help(format!("did you mean {}?", near.join(" or ")))
+}

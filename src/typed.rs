@@ -1,0 +1,461 @@
+//! The typed query: what sema makes and lowering reads. Every name is resolved, every conversion is explicit, every
+//! operand of an operation has the type the operation works in. Nothing here can be a user's mistake any more.
+
+use std::hash::{Hash, Hasher};
+
+use crate::ctype::CType;
+use crate::span::Span;
+use crate::types::{Func, TypeId};
+use crate::wire::{Format, Phase, ValueLayout};
+
+/// A query with nothing left to resolve.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Its text, which all spans index.
+    pub text: String,
+    /// What is traced.
+    pub probe: Probe,
+    /// What is to happen: one event, or one at entry and one at return.
+    pub events: Vec<Event>,
+}
+
+/// What is traced.
+#[derive(Clone, Debug)]
+pub enum Probe {
+    /// A kernel function.
+    Function(Func),
+    /// A kernel tracepoint, its arguments as a function's parameters.
+    Tracepoint(Func),
+}
+
+impl Probe {
+    /// The prototype, whichever kind it is.
+    pub fn func(&self) -> &Func {
+        match self {
+            Probe::Function(func) | Probe::Tracepoint(func) => func,
+        }
+    }
+}
+
+/// One kind of event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When it is made.
+    pub phase: Phase,
+    /// All must hold; each is an expression that is used as a condition. In a [`Phase::Both`] event those that
+    /// mention nothing of the return are judged at entry.
+    pub predicates: Vec<Predicate>,
+    /// What is shown.
+    pub items: Vec<Item>,
+}
+
+/// A condition.
+#[derive(Clone, Debug)]
+pub struct Predicate {
+    /// The condition.
+    pub cond: Expr,
+    /// When it can be judged.
+    pub when: When,
+}
+
+/// When an expression is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// At entry, or wherever the program runs.
+    Entry,
+    /// At return.
+    Return,
+}
+
+/// A shown value.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// What it is called.
+    pub label: String,
+    /// What is read.
+    pub source: Source,
+    /// Its C type.
+    pub ty: CType,
+    /// How its bytes lie in the record.
+    pub value: ValueLayout,
+    /// How it is shown, if the query says.
+    pub format: Option<Format>,
+    /// When it is read.
+    pub when: When,
+    /// Where in the query it is.
+    pub span: Span,
+}
+
+/// Where the bytes of a shown value come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A scalar or pointer expression; for [`ValueLayout::Pointee`] and [`ValueLayout::String`] what it points to follows.
+    Value(Expr),
+    /// Memory: a struct, union or array.
+    Memory(Place),
+    /// The name of the current task.
+    Comm,
+}
+
+/// An expression with its type. Two are equal if they mean the same, wherever they were written: lowering reads once what
+/// occurs twice.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Its C type: an integer, `bool`, an enum or a pointer; never a struct or an array.
+    pub ty: CType,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ExprKind {
+    /// A constant, extended to 64 bits by its type.
+    Const(i64),
+    /// A scalar argument, by its index; what is above its type is ignored.
+    Arg(usize),
+    /// The return value.
+    Return,
+    /// Something about the moment of the event.
+    Builtin(Builtin),
+    /// What is in memory there: a scalar, a pointer, a bitfield.
+    Load(Box<Place>),
+    /// The address of something in memory.
+    AddrOf(Box<Place>),
+    /// `-x`.
+    Neg(Box<Expr>),
+    /// `~x`.
+    BitNot(Box<Expr>),
+    /// Arithmetic; both sides already have the result's type (but for shifts: there the right side has its own), or, for
+    /// [`Arith::Add`] on a pointer, the right side is a `long` in bytes.
+    Arith {
+        /// The operation.
+        op: Arith,
+        /// Left side.
+        lhs: Box<Expr>,
+        /// Right side.
+        rhs: Box<Expr>,
+    },
+    /// Conversion to the expression's own type.
+    Convert(Box<Expr>),
+    /// A comparison of two values of one type; the result is an `int`, 0 or 1.
+    Compare {
+        /// The comparison.
+        op: Relation,
+        /// Left side.
+        lhs: Box<Expr>,
+        /// Right side.
+        rhs: Box<Expr>,
+    },
+    /// `!x`.
+    Not(Box<Expr>),
+    /// `a && b`.
+    And(Box<Expr>, Box<Expr>),
+    /// `a || b`.
+    Or(Box<Expr>, Box<Expr>),
+    /// `c ? a : b`; both of the result's type.
+    Cond(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// A string against a literal.
+    StrCompare {
+        /// What is compared.
+        text: Box<Text>,
+        /// Whether equality is asked for, else inequality.
+        equal: bool,
+        /// The literal, without a NUL.
+        literal: Vec<u8>,
+        /// The literal is a glob pattern.
+        glob: bool,
+    },
+    /// The value, which must be an index below the bound; else it is a fault.
+    Checked {
+        /// The index, a `long`.
+        index: Box<Expr>,
+        /// The first value that is out of bounds.
+        bound: u32,
+    },
+    /// The bytes of a number of 2, 4 or 8 bytes in the other order.
+    Swap(Box<Expr>),
+    /// Whether a pointer, or a number of 32 or 64 bits, is in the range of error codes.
+    IsErr(Box<Expr>),
+    /// The same pointer, known to point into user memory.
+    AsUser(Box<Expr>),
+}
+
+/// A string in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Text {
+    /// A NUL-terminated string that a pointer points to.
+    Pointer {
+        /// The pointer.
+        pointer: Expr,
+        /// Which address space.
+        memory: Memory,
+    },
+    /// A `char` array of so many bytes.
+    Array {
+        /// The array.
+        place: Place,
+        /// Its size.
+        len: u32,
+    },
+    /// The name of the current task.
+    Comm,
+}
+
+/// Which address space a pointer points into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Kernel memory.
+    Kernel,
+    /// User memory: the type is tagged so, or `user()` says so.
+    User,
+    /// Not told by the type: strings decide by the address itself, everything else takes it for kernel memory.
+    Unknown,
+}
+
+/// Arithmetic. Division and remainder, right shifts are signed if the result's type is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arith {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`; by zero is a fault.
+    Div,
+    /// `%`; by zero is a fault.
+    Rem,
+    /// `&`
+    And,
+    /// `|`
+    Or,
+    /// `^`
+    Xor,
+    /// `<<`
+    Shl,
+    /// `>>`
+    Shr,
+}
+
+/// Comparisons; signed if the operands' type is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Relation {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+/// Values about the moment of the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Builtin {
+    /// Process id.
+    Pid,
+    /// Thread id.
+    Tid,
+    /// User id.
+    Uid,
+    /// Group id.
+    Gid,
+    /// CPU number.
+    Cpu,
+    /// Nanoseconds since boot.
+    Ktime,
+    /// Id of the cgroup.
+    Cgroup,
+    /// The current task, a `struct task_struct *`.
+    Task,
+}
+
+/// Something in memory, and the way to it from a base. Two are equal if they mean the same, as with [`Expr`].
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where it starts.
+    pub base: Base,
+    /// The way through kernel structs, if there is one: then the access carries a relocation.
+    pub path: Option<Path>,
+    /// Bytes from the base to it (of a bitfield, to the first byte that has a bit of it), as the compiling side's BTF has it.
+    pub offset: u64,
+    /// If it is a bitfield.
+    pub bits: Option<BitRange>,
+    /// Its type.
+    pub ty: CType,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// Where a place starts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Base {
+    /// What a pointer points to.
+    Pointer {
+        /// The pointer.
+        pointer: Box<Expr>,
+        /// Which address space.
+        memory: Memory,
+    },
+    /// A struct or union that was passed by value.
+    Arg(usize),
+    /// A struct or union that was returned by value.
+    Return,
+}
+
+/// A CO-RE access path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// The struct or union it starts from.
+    pub root: TypeId,
+    /// Index of a `root[]` element, then member and array indices.
+    pub access: Vec<u32>,
+    /// The way leads through a union: the kernel's verifier may take what is loaded for another member's type.
+    pub through_union: bool,
+    /// `struct sk_buff.len`, for people.
+    pub text: String,
+}
+
+/// Which bits of memory a bitfield is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BitRange {
+    /// Bits from the base's start to its lowest bit.
+    pub first: u64,
+    /// Its width.
+    pub width: u8,
+    /// Size of its declared type in bytes.
+    pub unit: u8,
+}
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        let Expr { kind, ty, span: _ } = self;
+        *kind == other.kind && *ty == other.ty
+    }
+}
+
+impl Eq for Expr {}
+
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Expr { kind, ty, span: _ } = self;
+        (kind, ty).hash(state);
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        *base == other.base
+            && *path == other.path
+            && *offset == other.offset
+            && *bits == other.bits
+            && *ty == other.ty
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        (base, path, offset, bits, ty).hash(state);
+    }
+}
+
+impl Expr {
+    /// Calls `visit` for this expression and everything in it, also inside places.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        visit(self);
+        match &self.kind {
+            ExprKind::Const(_) | ExprKind::Arg(_) | ExprKind::Return | ExprKind::Builtin(_) => {}
+            ExprKind::Load(place) | ExprKind::AddrOf(place) => place.walk(visit),
+            ExprKind::Neg(e)
+            | ExprKind::BitNot(e)
+            | ExprKind::Convert(e)
+            | ExprKind::Not(e)
+            | ExprKind::Swap(e)
+            | ExprKind::IsErr(e)
+            | ExprKind::AsUser(e)
+            | ExprKind::Checked { index: e, .. } => e.walk(visit),
+            ExprKind::Arith { lhs, rhs, .. }
+            | ExprKind::Compare { lhs, rhs, .. }
+            | ExprKind::And(lhs, rhs)
+            | ExprKind::Or(lhs, rhs) => {
+                lhs.walk(visit);
+                rhs.walk(visit);
+            }
+            ExprKind::Cond(c, a, b) => {
+                c.walk(visit);
+                a.walk(visit);
+                b.walk(visit);
+            }
+            ExprKind::StrCompare { text, .. } => match text.as_ref() {
+                Text::Pointer { pointer, .. } => pointer.walk(visit),
+                Text::Array { place, .. } => place.walk(visit),
+                Text::Comm => {}
+            },
+        }
+    }
+
+    /// Whether it is a constant, and which.
+    pub fn constant(&self) -> Option<i64> {
+        match self.kind {
+            ExprKind::Const(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    /// Calls `visit` for every expression in it.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        match &self.base {
+            Base::Pointer { pointer, .. } => pointer.walk(visit),
+            // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
+            Base::Arg(index) => visit(&self.stand_in(ExprKind::Arg(*index))),
+            Base::Return => visit(&self.stand_in(ExprKind::Return)),
+        }
+    }
+
+    fn stand_in(&self, kind: ExprKind) -> Expr {
+        Expr {
+            kind,
+            ty: self.ty.clone(),
+            span: self.span,
+        }
+    }
+}
+
+impl Source {
+    /// Calls `visit` for every expression in it.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        match self {
+            Source::Value(expr) => expr.walk(visit),
+            Source::Memory(place) => place.walk(visit),
+            Source::Comm => {}
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The guest as the tests see it: its kernel, the fixture modules, what it has not got.
+//!
+//! In: `/proc`, `/sys`, the folder this binary is in. Out: answers. It never concludes from a failure that a
+//! kernel lacks something: what may be lacking where is a table.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::want::Addresses;
+
+const FIXTURE: &str = "/sys/kernel/debug/ksj/run";
+const FIXTURE2: &str = "/sys/kernel/debug/ksj2/run";
+const BPFTOOL: &str = "/usr/sbin/bpftool";
+
+/// What a test needs of the kernel or the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The fixture modules, with BTF.
+    Fixture,
+    /// The fixture's function that returns 24 bytes, in BTF.
+    Ret24Btf,
+    /// bpftool, put there by whoever built the guest.
+    Bpftool,
+}
+
+/// A kernel's major and minor number.
+type Version = (u32, u32);
+
+/// What kernels lack: from the first version to the last, and why.
+const LACKS: &[(Need, Version, Version, &str)] = &[
+    (Need::Fixture, (0, 0), (5, 10), "modules have no BTF before 5.11"),
+    (
+        Need::Ret24Btf,
+        (6, 12),
+        (u32::MAX, 0),
+        "pahole leaves a function that returns 24 bytes out of BTF",
+    ),
+];
+
+pub(crate) struct Guest {
+    version: Version,
+    /// Why the fixture is not there, when it ought to be.
+    fixture: Result<(), String>,
+    pub(crate) addresses: Addresses,
+    pub(crate) tool: PathBuf,
+}
+
+impl Guest {
+    pub(crate) fn new() -> Result<Self> {
+        let here = std::env::current_exe()?
+            .parent()
+            .context("this program is nowhere")?
+            .to_path_buf();
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
+        let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
+        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+            anyhow::bail!("what release is {release}?");
+        };
+        let mut guest = Self {
+            version: (major, minor),
+            fixture: Ok(()),
+            addresses: BTreeMap::new(),
+            tool: here.join("ksnoop-jit"),
+        };
+        if guest.lacks(Need::Fixture).is_none() {
+            match load(&here.join("modules")) {
+                Ok(addresses) => guest.addresses = addresses,
+                Err(error) => guest.fixture = Err(format!("{error:#}")),
+            }
+        }
+        Ok(guest)
+    }
+
+    /// Why this kernel can't have what is needed: the reason of a skip.
+    pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
+        LACKS
+            .iter()
+            .find(|(what, first, last, _)| *what == need && (*first..=*last).contains(&self.version))
+            .map(|(_, _, _, why)| *why)
+    }
+
+    /// Whether what is needed is there; that it is not, on a kernel that could have it, is a failure.
+    pub(crate) fn provides(&self, need: Need) -> Result<()> {
+        match need {
+            Need::Fixture | Need::Ret24Btf => match &self.fixture {
+                Ok(()) => Ok(()),
+                Err(why) => anyhow::bail!("the fixture modules are not there: {why}"),
+            },
+            Need::Bpftool => {
+                ensure!(Path::new(BPFTOOL).exists(), "there is no {BPFTOOL} in this guest");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn load(modules: &Path) -> Result<Addresses> {
+    for name in ["ksj_fixture", "ksj_fixture2"] {
+        if Path::new("/sys/module").join(name).exists() {
+            continue;
+        }
+        let file = modules.join(name).with_extension("ko");
+        let out = Command::new("insmod")
+            .arg(&file)
+            .output()
+            .context("cannot start insmod")?;
+        ensure!(
+            out.status.success(),
+            "insmod {}: {}",
+            file.display(),
+            String::from_utf8_lossy(&out.stderr).trim()
+        );
+        ensure!(
+            Path::new("/sys/kernel/btf").join(name).exists(),
+            "{name} is loaded, but without BTF"
+        );
+    }
+    let text = std::fs::read_to_string("/sys/kernel/debug/ksj/ptrs").context("no ptrs in debugfs")?;
+    let mut addresses = Addresses::new();
+    for line in text.lines() {
+        let (name, address) = line
+            .split_once(" 0x")
+            .with_context(|| format!("what is `{line}`?"))?;
+        addresses.insert(name.to_owned(), u64::from_str_radix(address, 16)?);
+    }
+    Ok(addresses)
+}
+
+/// Has the fixture make the calls of one group, in this process.
+pub(crate) fn run_group(group: &str) -> Result<()> {
+    std::fs::write(FIXTURE, group).with_context(|| format!("the fixture does not run `{group}`"))
+}
+
+/// The same for the second module, which has one group only.
+pub(crate) fn run_second() -> Result<()> {
+    std::fs::write(FIXTURE2, "run").context("the second fixture module does not run")
+}
+
+/// Runs bpftool, which must succeed.
+pub(crate) fn bpftool(args: &[&str]) -> Result<String> {
+    let out = Command::new(BPFTOOL)
+        .args(args)
+        .output()
+        .context("cannot start bpftool")?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(
+        out.status.success(),
+        "bpftool {}: {}",
+        args.join(" "),
+        said.trim()
+    );
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}

@@ -1,0 +1,377 @@
+//! Tests on the kernel's own functions, with traffic of our own making.
+//!
+//! In: nothing. Out: cases whose workloads say what they did: sizes sent, ports used, inode numbers from
+//! `stat`. They never assume that nobody else opens a file or sends a packet, unless nobody does.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::case::{Case, Scope, Work};
+use crate::guest::{self, Guest, Need};
+use crate::want::{Is, Want};
+
+/// 127.0.0.1 as a big-endian number read on a little-endian machine.
+const LOOPBACK: i128 = 0x0100_007f;
+/// IPv4's and UDP's headers.
+const HEADERS: usize = 20 + 8;
+const AT_FDCWD: i128 = -100;
+
+const IP_RCV: &str = "ip_rcv(skb->len > 0xff, skb)";
+const IP_SEND: &str = "ip_send_skb(skb->sk)";
+const VFS_OPEN: &str = "vfs_open(path->dentry->d_parent->d_inode->i_ino)";
+const TCP_SEND: &str = "tcp_sendmsg(sk->__sk_common.skc_daddr, size >= 1)";
+const OPENAT2: &str = "do_sys_openat2";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut both = |case: Case| cases.extend(case.both());
+    let call = |name: &str, query: &str, work| Case::new(name, query, Work::Call(work));
+
+    both(call("kernel.ip_rcv", IP_RCV, large_datagram));
+    both(call(
+        "kernel.ip_rcv.range",
+        "ip_rcv(skb->len >= 100, skb->len < 200)",
+        range_of_datagrams,
+    ));
+    both(call(
+        "kernel.ip_rcv.bitfield",
+        "ip_rcv(skb->pkt_type == 0, skb->len == 1028)",
+        host_datagram,
+    ));
+    both(call(
+        "kernel.ip_rcv.array",
+        "ip_rcv(skb->dev->name[0], skb->dev->name[1], skb->len)",
+        device,
+    ));
+    both(call("kernel.ip_send_skb", IP_SEND, sending_socket));
+    both(call("kernel.vfs_open", VFS_OPEN, opens).scope(Scope::Mine));
+    both(call("kernel.tcp_sendmsg", TCP_SEND, tcp_sizes).scope(Scope::Mine));
+    both(call("kernel.openat2", OPENAT2, openat2_all).scope(Scope::Mine));
+    both(
+        call(
+            "kernel.openat2.return_lt_0",
+            "do_sys_openat2(return < 0)",
+            openat2_fails,
+        )
+        .scope(Scope::Mine),
+    );
+    both(
+        call(
+            "kernel.openat2.return_eq",
+            "do_sys_openat2(return == -2)",
+            openat2_fails,
+        )
+        .scope(Scope::Mine),
+    );
+    both(
+        call(
+            "kernel.openat2.saved_entry",
+            "do_sys_openat2(dfd == -100, return < 0)",
+            openat2_saved,
+        )
+        .scope(Scope::Mine),
+    );
+    both(
+        call("kernel.two_queries", "vfs_open(file != 0)", open_and_send)
+            .query("tcp_sendmsg(size == 77)")
+            .scope(Scope::Mine),
+    );
+    both(
+        call("kernel.count", "ip_rcv(skb->len)", three_datagrams)
+            .options(&["-n", "3"])
+            .ends_itself(),
+    );
+    both(
+        Case::new(
+            "kernel.check",
+            IP_RCV,
+            Work::Ends {
+                status: 0,
+                says: vec![],
+            },
+        )
+        .options(&["--check"]),
+    );
+
+    // A tracepoint has no kprobe form.
+    cases.push(
+        call(
+            "kernel.tp.process_exit",
+            "tp:sched_process_exit(p->pid, p->tgid)",
+            child_exits,
+        )
+        .scope(Scope::Among),
+    );
+    cases.push(
+        call(
+            "kernel.tp.sched_switch",
+            "tp:sched_switch(next->pid, next->mm->owner->pid > 1)",
+            child_runs,
+        )
+        .scope(Scope::Among),
+    );
+    for query in [IP_RCV, IP_SEND, VFS_OPEN, TCP_SEND] {
+        let function = query.split('(').next().unwrap_or(query);
+        let name = format!("kernel.bpftool_loads.{function}");
+        cases.push(Case::new(&name, query, Work::Own(bpftool_loads)).needs(Need::Bpftool));
+    }
+    let refused = |name: &str, query: &str, says: &'static str| {
+        Case::new(
+            &format!("kernel.wrong.{name}"),
+            query,
+            Work::Ends {
+                status: 2,
+                says: vec![says, "^"],
+            },
+        )
+    };
+    cases.push(refused("function", "ip_rcvv(skb)", "ip_rcv"));
+    cases.push(refused("argument", "ip_rcv(skbb)", "skb"));
+    cases.push(refused("member", "ip_rcv(skb->lenn)", "len"));
+    cases.push(refused("syntax", "ip_rcv(skb->len ~ 3)", "~"));
+    cases
+}
+
+/// A UDP socket pair on the loopback interface; nobody else sends anything in a guest.
+struct Udp {
+    from: UdpSocket,
+    to: UdpSocket,
+}
+
+impl Udp {
+    fn new() -> Result<Self> {
+        let from = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let to = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        from.connect(to.local_addr()?)?;
+        Ok(Self { from, to })
+    }
+
+    fn send(&self, payload: usize) -> Result<()> {
+        ensure!(
+            self.from.send(&vec![b'x'; payload])? == payload,
+            "a datagram was cut"
+        );
+        let mut buffer = vec![0; payload + 1];
+        // Only when it is received has ip_rcv() surely been called.
+        ensure!(self.to.recv(&mut buffer)? == payload, "a datagram arrived cut");
+        Ok(())
+    }
+}
+
+fn length(payload: usize) -> i128 {
+    // Sizes here are a few thousand at most.
+    i128::try_from(payload + HEADERS).unwrap_or(i128::MAX)
+}
+
+fn large_datagram() -> Result<Vec<Want>> {
+    let udp = Udp::new()?;
+    for payload in [10, 1000, 227, 228] {
+        udp.send(payload)?;
+    }
+    // 227 + 28 is 0xff, which is not more than 0xff.
+    let want = |payload| {
+        let parts = [
+            "*(0x".to_owned(),
+            "(struct sk_buff){".to_owned(),
+            format!(".len = (unsigned int){}", length(payload)),
+        ];
+        Want::new("ip_rcv")
+            .int("skb->len", "unsigned int", length(payload))
+            .with("skb", Is::Has(parts.to_vec()))
+    };
+    Ok(vec![want(1000), want(228)])
+}
+
+fn range_of_datagrams() -> Result<Vec<Want>> {
+    let udp = Udp::new()?;
+    for payload in [71, 72, 171, 172, 1000] {
+        udp.send(payload)?;
+    }
+    Ok([100, 199]
+        .map(|len| Want::new("ip_rcv").int("skb->len", "unsigned int", len))
+        .to_vec())
+}
+
+fn host_datagram() -> Result<Vec<Want>> {
+    Udp::new()?.send(1000)?;
+    Ok(vec![Want::new("ip_rcv").int("skb->pkt_type", "__u8", 0).int(
+        "skb->len",
+        "unsigned int",
+        1028,
+    )])
+}
+
+fn device() -> Result<Vec<Want>> {
+    Udp::new()?.send(1)?;
+    Ok(vec![
+        Want::new("ip_rcv")
+            .int("skb->dev->name[0]", "char", i128::from(b'l'))
+            .int("skb->dev->name[1]", "char", i128::from(b'o'))
+            .int("skb->len", "unsigned int", length(1)),
+    ])
+}
+
+fn three_datagrams() -> Result<Vec<Want>> {
+    let udp = Udp::new()?;
+    let payloads = [1, 2, 3];
+    for payload in payloads {
+        udp.send(payload)?;
+    }
+    Ok(payloads
+        .map(|payload| Want::new("ip_rcv").int("skb->len", "unsigned int", length(payload)))
+        .to_vec())
+}
+
+fn sending_socket() -> Result<Vec<Want>> {
+    let udp = Udp::new()?;
+    udp.send(100)?;
+    let port = udp.from.local_addr()?.port();
+    let peer = udp.to.local_addr()?.port().to_be();
+    let parts = [
+        "*(0x".to_owned(),
+        "(struct sock){".to_owned(),
+        format!(".skc_num = (__u16){port}"),
+        format!(".skc_dport = (__be16){peer}"),
+        ".skc_family = (short unsigned int)2".to_owned(),
+    ];
+    Ok(vec![
+        Want::new("ip_send_skb").with("skb->sk", Is::Has(parts.to_vec())),
+    ])
+}
+
+fn opens() -> Result<Vec<Want>> {
+    let mut wants = Vec::new();
+    for name in ["a", "b", "c"] {
+        let folder = Path::new("/tmp/guest-tests").join(name);
+        // Neither mkdir nor stat is an open, and opening a folder is one that needs no file in it.
+        let inside = folder.join("inside");
+        std::fs::create_dir_all(&inside)?;
+        drop(std::fs::File::open(&inside)?);
+        // The type of i_ino is not the same in all kernels.
+        let inode = Is::Num(i128::from(folder.metadata()?.ino()));
+        wants.push(Want::new("vfs_open").with("path->dentry->d_parent->d_inode->i_ino", inode));
+    }
+    Ok(wants)
+}
+
+/// Sends these sizes over a TCP connection, one write each.
+fn tcp_send(sizes: &[usize]) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    for &size in sizes {
+        ensure!(client.write(&vec![b't'; size])? == size, "a write was cut");
+        server.read_exact(&mut vec![0; size])?;
+    }
+    Ok(())
+}
+
+fn tcp_sizes() -> Result<Vec<Want>> {
+    let sizes = [1, 100, 5000];
+    tcp_send(&sizes)?;
+    let want = |size: usize| {
+        let label = "sk->__sk_common.skc_daddr";
+        Want::new("tcp_sendmsg")
+            .int(label, "__be32", LOOPBACK)
+            .int("size", "size_t", size as i128)
+    };
+    Ok(sizes.map(want).to_vec())
+}
+
+/// Two good opens and one of a file that is not there, which is the only one to fail.
+fn open_three() -> Result<[i128; 2]> {
+    let first = std::fs::File::open("/etc/hosts")?;
+    let second = std::fs::File::open("/etc/passwd")?;
+    let missing = std::fs::File::open("/tmp/there is no such file");
+    ensure!(missing.is_err(), "a file that should not be there is");
+    Ok([first.as_raw_fd(), second.as_raw_fd()].map(i128::from))
+}
+
+fn openat2_all() -> Result<Vec<Want>> {
+    let descriptors = open_three()?;
+    let mut wants = Vec::new();
+    for result in [descriptors[0], descriptors[1], -2] {
+        // O_CLOEXEC, and O_LARGEFILE, which the kernel adds.
+        let how = ["*(0x", "(struct open_how){", ".flags = (__u64)557056"]
+            .map(str::to_owned)
+            .to_vec();
+        wants.push(
+            Want::new("do_sys_openat2")
+                .int("dfd", "int", AT_FDCWD)
+                .with("filename", Is::Any)
+                .with("how", Is::Has(how)),
+        );
+        wants.push(Want::new("do_sys_openat2").with("return", Is::Num(result)));
+    }
+    Ok(wants)
+}
+
+fn openat2_fails() -> Result<Vec<Want>> {
+    open_three()?;
+    Ok(vec![Want::new("do_sys_openat2").with("return", Is::Num(-2))])
+}
+
+fn openat2_saved() -> Result<Vec<Want>> {
+    open_three()?;
+    Ok(vec![
+        Want::new("do_sys_openat2")
+            .int("dfd", "int", AT_FDCWD)
+            .with("return", Is::Num(-2)),
+    ])
+}
+
+fn open_and_send() -> Result<Vec<Want>> {
+    drop(std::fs::File::open("/etc/hosts")?);
+    tcp_send(&[76, 77, 78])?;
+    let file = Is::Has(vec!["*(0x".to_owned(), "(struct file){".to_owned()]);
+    Ok(vec![
+        Want::new("vfs_open").with("file", file),
+        Want::new("tcp_sendmsg").int("size", "size_t", 77),
+    ])
+}
+
+/// Starts a process, waits for its end and says which one it was.
+fn child() -> Result<i128> {
+    let mut child = std::process::Command::new("true").spawn()?;
+    let pid = child.id();
+    ensure!(child.wait()?.success(), "true(1) failed");
+    Ok(i128::from(pid))
+}
+
+fn child_exits() -> Result<Vec<Want>> {
+    let pid = child()?;
+    Ok(vec![
+        Want::new("sched_process_exit")
+            .int("p->pid", "pid_t", pid)
+            .int("p->tgid", "pid_t", pid),
+    ])
+}
+
+fn child_runs() -> Result<Vec<Want>> {
+    let pid = child()?;
+    Ok(vec![
+        Want::new("sched_switch")
+            .int("next->pid", "pid_t", pid)
+            .int("next->mm->owner->pid", "pid_t", pid),
+    ])
+}
+
+/// What `--emit-obj` writes, libbpf loads as it is.
+fn bpftool_loads(guest: &Guest, query: &str) -> Result<()> {
+    let (object, pin) = ("/tmp/emitted.o", "/sys/fs/bpf/emitted");
+    let out = std::process::Command::new(&guest.tool)
+        .args(["--emit-obj", object, query])
+        .output()?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(out.status.success(), "--emit-obj failed ({})\n{said}", out.status);
+    guest::bpftool(&["prog", "loadall", object, pin])?;
+    let dump = guest::bpftool(&["prog", "show"])?;
+    std::fs::remove_dir_all(pin).context("nothing is pinned")?;
+    ensure!(dump.contains("name "), "no program is there after loading");
+    Ok(())
+}

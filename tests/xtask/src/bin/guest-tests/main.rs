@@ -1,0 +1,92 @@
+//! The function-tracing tests, run as root inside a guest.
+//!
+//! In: `guest-tests [--list] [-x] [FILTER]`, with the `ksnoop-jit` binary and a `modules` folder beside this
+//! one. Out: a line for each test (`ok NAME (seconds)`, `FAIL NAME: why`, `skip NAME: why`, details indented
+//! by four columns), and a last line `end: N passed, M failed, K skipped`; status 1 when any failed. It never
+//! runs two tests at once: what one attaches, another must not see. `--list` works anywhere.
+
+mod case;
+mod fixture;
+mod guest;
+mod kernel;
+mod output;
+mod tool;
+mod want;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::case::Case;
+use crate::guest::Guest;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("guest-tests: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<bool> {
+    let (mut list, mut stop, mut filter) = (false, false, String::new());
+    for arg in std::env::args().skip(1) {
+        match arg.as_str() {
+            "--list" => list = true,
+            // For work on one fault: no further tests after a failure.
+            "-x" => stop = true,
+            _ => filter = arg,
+        }
+    }
+    let cases: Vec<Case> = kernel::cases()
+        .into_iter()
+        .chain(fixture::cases())
+        .filter(|case| case.name.contains(&filter))
+        .collect();
+    if list {
+        for case in cases {
+            println!(
+                "{}: {} {}",
+                case.name,
+                case.options.join(" "),
+                case.queries.join(" ")
+            );
+        }
+        return Ok(true);
+    }
+
+    let guest = Guest::new()?;
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for case in &cases {
+        if let Some(why) = case.needs.and_then(|need| guest.lacks(need)) {
+            println!("skip {}: {why}", case.name);
+            skipped += 1;
+            continue;
+        }
+        let started = Instant::now();
+        match case.run(&guest) {
+            Ok(()) => {
+                println!("ok {} ({:.2} s)", case.name, started.elapsed().as_secs_f32());
+                passed += 1;
+            }
+            Err(error) => {
+                // The innermost reason first: it is what the table's reader wants.
+                let mut reasons: Vec<String> = error.chain().map(ToString::to_string).collect();
+                reasons.reverse();
+                let reason = reasons.join("\n").trim_end().replace('\n', "\n    ");
+                println!("FAIL {}: {reason}", case.name);
+                println!("    query: {} {}", case.options.join(" "), case.queries.join(" "));
+                failed += 1;
+                if stop {
+                    break;
+                }
+            }
+        }
+    }
+    println!("end: {passed} passed, {failed} failed, {skipped} skipped");
+    Ok(failed == 0)
+}
