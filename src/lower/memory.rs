@@ -69,7 +69,13 @@ impl Lower<'_> {
                 }
             }
             Location::Words(_) | Location::Unknown => {
-                panic!("bug in ksnoop-jit: a value that this kind of program does not have")
+                let query = self.query;
+                self.cannot_see(expr.span.text(&query.text));
+                let nothing = self.b.iconst(0);
+                match self.argument_type(declared) {
+                    Type::Int => nothing,
+                    ty => self.b.cast(ty, nothing),
+                }
             }
         };
         if self.b.type_of(raw) == Type::Int {
@@ -77,6 +83,12 @@ impl Lower<'_> {
         } else {
             raw
         }
+    }
+
+    /// Notes that this kind of program has no way to a value, which ends the attempt.
+    fn cannot_see(&mut self, what: &str) {
+        let why = format!("`{what}` can't be seen by a {} program", self.kind.section());
+        self.unseen.get_or_insert(why);
     }
 
     fn stack_word(&mut self, offset: i16) -> Value {
@@ -511,7 +523,12 @@ impl Lower<'_> {
                 self.probe(address, size.next_multiple_of(8), from, Memory::Kernel);
             }
             Location::Unknown => {
-                panic!("bug in ksnoop-jit: a struct that this kind of program does not have")
+                let from = match base {
+                    Base::Arg(index) => self.query.probe.func().params[*index].name.as_str(),
+                    Base::Return | Base::Pointer { .. } => "return",
+                };
+                self.cannot_see(from);
+                self.b.store(Width::B8, address, 0, 0);
             }
         }
         self.learn(key, address);

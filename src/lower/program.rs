@@ -69,6 +69,7 @@ pub fn lower(
         scratch: None,
         end,
         record: None,
+        unseen: None,
     };
     lower.filter(&target.filter);
     lower.predicates(event);
@@ -76,6 +77,9 @@ pub fn lower(
     lower.b.at(None, "");
     lower.b.switch_to(end);
     lower.b.ret(0);
+    if let Some(why) = lower.unseen {
+        return Err(why);
+    }
     let func = match lower.b.finish() {
         Ok(func) => func,
         Err(unfinished) => panic!("bug in ksnoop-jit: {unfinished}"),
@@ -140,6 +144,8 @@ pub(super) struct Lower<'a> {
     pub(super) end: Block,
     /// The record, once it is reserved.
     pub(super) record: Option<Value>,
+    /// What this kind of program can't see, if the query asks for such a thing: the program is then none.
+    pub(super) unseen: Option<String>,
 }
 
 /// Something that need not be computed again.
