@@ -401,7 +401,9 @@ fn explained(query: &typed::Query, error: runtime::RuntimeError) -> Failure {
     let runtime::RuntimeError::Attach(_) = error else {
         return error.into();
     };
-    let found = runtime::symbols::Symbols::new().lookup(&[&func.name]).unwrap_or_default();
+    let found = runtime::symbols::Symbols::new()
+        .lookup(&[&func.name])
+        .unwrap_or_default();
     let why = match found.iter().find(|symbol| symbol.name == func.name) {
         None if found.is_empty() => {
             format!(

@@ -19,7 +19,8 @@ pub const PID: u32 = 20;
 /// Size of what every record begins with, in bytes.
 pub const HEADER: u32 = 24;
 
-/// In an item: byte offset of its fault (`u32`: 0 is none, N is the Nth of [`ItemLayout::steps`], from 1).
+/// In an item: byte offset of its fault (`u32`: 0 is none, N is the Nth of [`ItemLayout::steps`], from 1; with the top bit
+/// set, as in a negative error code, it is the shown pointer itself that does not lead anywhere).
 pub const FAULT: u32 = 0;
 /// In an item: byte offset of its length (`u32`: bytes of a string or buffer that were copied, its NUL not counted).
 pub const LENGTH: u32 = 4;
@@ -80,8 +81,8 @@ pub struct ItemLayout {
 pub enum ValueLayout {
     /// A `u64`: the value as C converts it, sign- or zero-extended from its type to 64 bits.
     Scalar,
-    /// A `u64`, the pointer, then `copied` bytes of what it points to, which is `pointee` of `full` bytes. A fault
-    /// with a step in `steps` means that the pointer is bad, the copy is then undefined and the pointer is shown.
+    /// A `u64`, the pointer, then `copied` bytes of what it points to, which is `pointee` of `full` bytes. With the
+    /// pointer's own fault the copy is undefined and the pointer alone is shown.
     Pointee {
         /// What it points to.
         pointee: TypeId,
@@ -138,6 +139,15 @@ pub enum Format {
     Dump,
     /// A big-endian number.
     BigEndian,
+}
+
+impl RecordLayout {
+    /// Gives all items the steps that can fault in this event; fault words count in it.
+    pub fn set_steps(&mut self, steps: &[String]) {
+        for item in &mut self.items {
+            item.steps = steps.to_vec();
+        }
+    }
 }
 
 impl ValueLayout {

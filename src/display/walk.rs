@@ -99,17 +99,11 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
     /// `None` if bytes are missing, here and below.
     fn faulted(&mut self, plan: &ItemPlan, layout: &ItemLayout, fault: u32, value: &[u8]) -> Option<()> {
         let address = u64_at(value, 0)?;
-        let index = fault as usize - 1;
-        let step = layout
-            .steps
-            .get(index)
-            .map_or(&*layout.label, |step| step.as_str());
-        let own = match layout.value {
-            ValueLayout::Pointee { .. } => index + 1 == layout.steps.len(),
-            ValueLayout::Scalar
-            | ValueLayout::Bytes { .. }
-            | ValueLayout::String { .. }
-            | ValueLayout::Buffer { .. } => false,
+        // A negative number is the error code of reading through the shown pointer itself.
+        let own = (fault as i32) < 0;
+        let step = match layout.steps.get((fault as usize).wrapping_sub(1)) {
+            Some(step) if !own => step.as_str(),
+            Some(_) | None => &*layout.label,
         };
         // The pointer itself was read, it is what it points to that was not.
         if own && !self.pointer_of_item(plan, address) {

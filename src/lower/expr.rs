@@ -4,7 +4,8 @@
 
 use super::program::{Handler, Key, Lower};
 use crate::ctype::CType;
-use crate::ir::{BinaryOp, Bits, CmpOp, Operand, Space, Type, Value, Width};
+use crate::ir::build::call;
+use crate::ir::{BinaryOp, Bits, Block, BlockCall, CmpOp, Operand, Space, Type, Value, Width};
 use crate::span::Span;
 use crate::typed::{Arith, Base, Expr, ExprKind, Memory};
 use crate::types;
@@ -107,14 +108,14 @@ impl Lower<'_> {
             ExprKind::Checked { index, bound } => {
                 let value = self.value(index);
                 self.at(expr.span, format!("below {bound}?"));
-                let (good, bad) = self.fault_blocks(expr.span, value);
+                let (good, bad) = self.fault_named(index.span, " is out of bounds", value);
                 self.b.branch_with(
                     CmpOp::Uge,
                     Bits::W64,
                     value,
                     Operand::Imm(*bound as i32),
                     bad,
-                    crate::ir::build::call(good, &[]),
+                    call(good, &[]),
                 );
                 self.b.switch_to(good);
                 value
@@ -217,9 +218,9 @@ impl Lower<'_> {
         let b = self.number(rhs);
         self.at(whole.span, "divisor is 0?");
         if rhs.constant().is_none() {
-            let (good, bad) = self.fault_blocks(rhs.span, b);
+            let (good, bad) = self.fault_named(rhs.span, " is zero", b);
             self.b
-                .branch_with(CmpOp::Eq, Bits::W64, b, 0, bad, crate::ir::build::call(good, &[]));
+                .branch_with(CmpOp::Eq, Bits::W64, b, 0, bad, call(good, &[]));
             self.b.switch_to(good);
         }
         let binary = if op == Arith::Div {
@@ -343,24 +344,26 @@ impl Lower<'_> {
         params[0]
     }
 
-    /// Two ways on: a new block, and the fault that says which step it was and the offending value.
-    pub(super) fn fault_blocks(
-        &mut self,
-        step: Span,
-        offender: Value,
-    ) -> (crate::ir::Block, crate::ir::BlockCall) {
+    /// Two ways on: a new block, and the fault of that pointer, whose value is kept for display.
+    pub(super) fn fault_blocks(&mut self, step: Span, offender: Value) -> (Block, BlockCall) {
+        self.fault_named(step, "", offender)
+    }
+
+    /// The same for a fault that is no bad pointer: `what` goes behind the text of the step and says what it is.
+    fn fault_named(&mut self, step: Span, what: &str, offender: Value) -> (Block, BlockCall) {
         let text = step
             .text(&self.query.text)
             .split_whitespace()
             .collect::<Vec<_>>()
-            .join(" ");
+            .join(" ")
+            + what;
         let to = match self.handlers.last_mut() {
             Some(Handler::Plain(block)) => {
                 let block = match block {
                     Some(block) => *block,
                     None => *block.insert(self.b.block("a fault: the comparison is false")),
                 };
-                crate::ir::build::call(block, &[])
+                call(block, &[])
             }
             Some(Handler::Step(block)) => {
                 let block = *block;
@@ -373,7 +376,7 @@ impl Lower<'_> {
                 };
                 let number = self.b.iconst(number as i64);
                 let offender = self.as_int(offender);
-                crate::ir::build::call(block, &[number, offender])
+                call(block, &[number, offender])
             }
             None => unreachable!("bug in ksnoop-jit: an expression outside of a predicate and a shown value"),
         };

@@ -68,14 +68,16 @@ impl Lower<'_> {
                     ty => self.b.cast(ty, raw),
                 }
             }
-            Location::Words(_) | Location::Unknown => {
-                let query = self.query;
-                self.cannot_see(expr.span.text(&query.text));
-                let nothing = self.b.iconst(0);
+            Location::Saved(offset) => {
+                let saved = self.saved_at(*offset);
+                let raw = self.b.load(Type::Int, Width::B8, saved, 0);
                 match self.argument_type(declared) {
-                    Type::Int => nothing,
-                    ty => self.b.cast(ty, nothing),
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
                 }
+            }
+            Location::Words(_) | Location::Unknown => {
+                panic!("bug in ksnoop-jit: a value that this kind of program does not have")
             }
         };
         if self.b.type_of(raw) == Type::Int {
@@ -85,13 +87,15 @@ impl Lower<'_> {
         }
     }
 
-    /// Notes that this kind of program has no way to a value, which ends the attempt.
-    fn cannot_see(&mut self, what: &str) {
-        let why = format!("`{what}` can't be seen by a {} program", self.kind.section());
-        self.unseen.get_or_insert(why);
+    /// The address of something that the entry kept.
+    fn saved_at(&mut self, offset: u32) -> Value {
+        match self.saved {
+            Some(saved) => self.b.add(saved, offset as i32),
+            None => unreachable!("bug in ksnoop-jit: nothing was kept at entry"),
+        }
     }
 
-    fn stack_word(&mut self, offset: i16) -> Value {
+    pub(super) fn stack_word(&mut self, offset: i16) -> Value {
         let ctx = self.ctx;
         let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
         let sp = self.b.as_ptr(Space::Kernel, sp);
@@ -522,13 +526,12 @@ impl Lower<'_> {
                 let from = self.stack_word(offset);
                 self.probe(address, size.next_multiple_of(8), from, Memory::Kernel);
             }
+            Location::Saved(offset) => {
+                let from = self.saved_at(offset);
+                self.copy_small(from, 0, address, 0, size.next_multiple_of(8));
+            }
             Location::Unknown => {
-                let from = match base {
-                    Base::Arg(index) => self.query.probe.func().params[*index].name.as_str(),
-                    Base::Return | Base::Pointer { .. } => "return",
-                };
-                self.cannot_see(from);
-                self.b.store(Width::B8, address, 0, 0);
+                panic!("bug in ksnoop-jit: a struct that this kind of program does not have")
             }
         }
         self.learn(key, address);

@@ -7,6 +7,8 @@ use crate::types::TypeId;
 use crate::wire::{ItemLayout, Phase, ValueLayout};
 
 const TEXT: Layout = Layout::Text;
+/// The fault word of a pointer that leads nowhere: `-EFAULT`.
+const EFAULT: u32 = -14i32 as u32;
 
 fn skb_bytes() -> Vec<u8> {
     let mut bytes = vec![0u8; 56];
@@ -146,7 +148,7 @@ fn bad_pointers_and_faults() {
     let types = f.types();
     let show = |format: Layout, fault: u32, pointer: u64| {
         let item = ItemLayout {
-            steps: vec!["sk".to_string(), "sk->skb".to_string()],
+            steps: vec!["sk".to_string()],
             ..item("sk->skb", pointee(id(skb), 56, 56), CType::Btf(id(skb_ptr)))
         };
         let layout = layout(Phase::Entry, vec![item]);
@@ -167,7 +169,7 @@ fn bad_pointers_and_faults() {
     };
     let own = "                                   sk->skb = ";
     // The pointer itself is NULL or an error: no fault, with or without one told.
-    for fault in [0, 2] {
+    for fault in [0, EFAULT] {
         assert_eq!(show(TEXT, fault, 0), format!("{own}NULL\n)"));
         assert_eq!(
             show(TEXT, fault, -12i64 as u64),
@@ -176,11 +178,11 @@ fn bad_pointers_and_faults() {
         assert_eq!(show(Layout::Compact, fault, 0), "(sk->skb=NULL)");
     }
     assert_eq!(
-        show(TEXT, 2, 0x5e_b300),
+        show(TEXT, EFAULT, 0x5e_b300),
         format!("{own}*(0x5eb300)\n <fault: sk->skb is a bad address 0x5eb300>\n)")
     );
     assert_eq!(
-        show(Layout::Compact, 2, 0x5e_b300),
+        show(Layout::Compact, EFAULT, 0x5e_b300),
         "(sk->skb=0x5eb300 <fault: sk->skb is a bad address 0x5eb300>)"
     );
     // A step before it failed.
