@@ -434,13 +434,17 @@ impl Place {
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
         match &self.base {
             Base::Pointer { pointer, .. } => pointer.walk(visit),
-            Base::Arg(_) => {}
-            // A return value is an expression only where it is a scalar; here it counts as one for `When`.
-            Base::Return => visit(&Expr {
-                kind: ExprKind::Return,
-                ty: self.ty.clone(),
-                span: self.span,
-            }),
+            // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
+            Base::Arg(index) => visit(&self.stand_in(ExprKind::Arg(*index))),
+            Base::Return => visit(&self.stand_in(ExprKind::Return)),
+        }
+    }
+
+    fn stand_in(&self, kind: ExprKind) -> Expr {
+        Expr {
+            kind,
+            ty: self.ty.clone(),
+            span: self.span,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
 use crate::typed::{Arith, Base, Expr, ExprKind, Memory, Place, Relation, Text};
-use crate::types::TypeId;
+use crate::types::{Type, TypeId};
 
 /// What an expression denotes before C's conversions of lvalues, arrays and strings.
 #[derive(Clone, Debug)]
@@ -334,13 +334,31 @@ impl Sema<'_> {
         }
     }
 
-    /// Whether strings are made of it: `char`, of either sign, or a byte of that name.
+    /// Whether strings are made of it: `char` of either sign, also `unsigned char` if it is called so (file names are made
+    /// of that); a `u8` is a number.
     pub(super) fn is_char(&self, ty: &CType) -> bool {
         match ty {
-            CType::Btf(id) => matches!(
-                self.types.get_stripped(*id),
-                crate::types::Type::Int(int) if int.size == 1 && int.is_char
-            ),
+            CType::Btf(id) => match self.types.get(self.types.strip_mods(*id)) {
+                Type::Int(int) => int.size == 1 && !int.is_bool,
+                Type::Typedef(to) => {
+                    matches!(self.types.get_stripped(to), Type::Int(int) if int.size == 1 && int.is_char)
+                }
+                Type::Void
+                | Type::Float { .. }
+                | Type::Ptr(_)
+                | Type::Array { .. }
+                | Type::Struct(_)
+                | Type::Union(_)
+                | Type::Enum(_)
+                | Type::Fwd { .. }
+                | Type::Const(_)
+                | Type::Volatile(_)
+                | Type::Restrict(_)
+                | Type::TypeTag { .. }
+                | Type::Func { .. }
+                | Type::FuncProto { .. }
+                | Type::Other => false,
+            },
             CType::Int { bytes, .. } => *bytes == 1,
             CType::Void | CType::Bool | CType::Ptr(_) => false,
         }
