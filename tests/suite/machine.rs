@@ -145,7 +145,11 @@ impl Machine {
         let value = match self.bytes(address, size) {
             Some(bytes) => number(bytes),
             None if self.forgiving && address >= 0xff00_0000_0000_0000 => 0,
-            None => return Err(format!("a load of {size} bytes at {address:#x}, where nothing is")),
+            None => {
+                return Err(format!(
+                    "a load of {size} bytes at {address:#x}, where nothing is"
+                ));
+            }
         };
         match insn.code & 0xe0 {
             0x60 => Ok(value),
@@ -318,7 +322,13 @@ impl Insn {
 fn alu(insn: Insn, wide: bool, a: u64, b: u64) -> Result<u64, String> {
     let bits: u32 = if wide { 64 } else { 32 };
     let cut = |value: u64| if wide { value } else { u64::from(value as u32) };
-    let signed = |value: u64| if wide { value as i64 } else { i64::from(value as i32) };
+    let signed = |value: u64| {
+        if wide {
+            value as i64
+        } else {
+            i64::from(value as i32)
+        }
+    };
     let (x, y) = (cut(a), cut(b));
     let shift = (b as u32) & (bits - 1);
     let value = match (insn.code >> 4, insn.off) {

@@ -218,7 +218,8 @@ impl World<'_> {
             ExprKind::Index { base, index } => {
                 let len = match self.thing(base)? {
                     Thing::Place(Place {
-                        ty: Ty::Array(_, len), ..
+                        ty: Ty::Array(_, len),
+                        ..
                     }) => Some(len).filter(|len| *len > 1),
                     Thing::Place(_) | Thing::Value(_) | Thing::Text | Thing::Comm => None,
                 };
@@ -381,7 +382,13 @@ impl World<'_> {
             _ => {}
         }
         if let Some((_, value)) = self.types.enum_constant(name).first() {
-            return Thing::Value(plain(INT, *value));
+            // GNU C: an `int`, or the first wider type that holds it.
+            let uint = Ty::Int {
+                bytes: 4,
+                signed: false,
+            };
+            let ty = [INT, uint, LONG].into_iter().find(|ty| cut(*value, ty) == *value);
+            return Thing::Value(plain(ty.unwrap_or(ULONG), *value));
         }
         self.builtin(name)
     }
@@ -430,7 +437,8 @@ impl World<'_> {
                     .rev()
                     .fold(0i128, |value, byte| value << 8 | i128::from(*byte));
                 let value = whole >> (first % 8) & ((1i128 << width) - 1);
-                let negative = matches!(place.ty, Ty::Int { signed: true, .. }) && value >> (width - 1) & 1 == 1;
+                let negative =
+                    matches!(place.ty, Ty::Int { signed: true, .. }) && value >> (width - 1) & 1 == 1;
                 (if negative { value - (1 << width) } else { value }, Some(width))
             }
             None => {
@@ -803,17 +811,7 @@ fn promote(value: &Rvalue) -> Ty {
 
 /// C17 6.3.1.8.
 fn common(a: &Ty, b: &Ty) -> Ty {
-    let (
-        Ty::Int {
-            bytes: x,
-            signed: sx,
-        },
-        Ty::Int {
-            bytes: y,
-            signed: sy,
-        },
-    ) = (a, b)
-    else {
+    let (Ty::Int { bytes: x, signed: sx }, Ty::Int { bytes: y, signed: sy }) = (a, b) else {
         panic!("not promoted");
     };
     if x == y {
@@ -847,7 +845,13 @@ fn literal(lit: &IntLit) -> Rvalue {
 fn is_relation(op: BinaryOp) -> bool {
     matches!(
         op,
-        BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge | BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Match
+        BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge
+            | BinaryOp::Eq
+            | BinaryOp::Ne
+            | BinaryOp::Match
     )
 }
 
