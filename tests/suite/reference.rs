@@ -577,7 +577,8 @@ impl World<'_> {
         let ty = common(&promote(&a), &promote(&b));
         let (x, y) = (cut(a.value, &ty), cut(b.value, &ty));
         let value = match op {
-            BinaryOp::Mul => x * y,
+            // The low 64 bits of a product of two large unsigned numbers are right even where 128 are too few.
+            BinaryOp::Mul => x.wrapping_mul(y),
             BinaryOp::Div | BinaryOp::Rem if y == 0 => return Err(Fault),
             BinaryOp::Div => x / y,
             BinaryOp::Rem => x % y,
