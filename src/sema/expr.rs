@@ -202,8 +202,9 @@ impl Sema<'_> {
     pub(super) fn address_of(&mut self, place: Place, ty: CType, span: Span) -> R<Expr> {
         if place.bits.is_some() {
             return self.report(
-                Diagnostic::error(Code::BitfieldAddress, span, "a bitfield has no address")
-                    .label("this is a bitfield"),
+                Diagnostic::error(Code::BitfieldAddress, place.span, "a bitfield has no address")
+                    .label("this is a bitfield")
+                    .help("its value can be shown without the `&`"),
             );
         }
         match place.base {
@@ -215,10 +216,11 @@ impl Sema<'_> {
             Base::Arg(_) | Base::Return => self.report(
                 Diagnostic::error(
                     Code::NoAddress,
-                    span,
+                    place.span,
                     "this is passed in registers and has no address",
                 )
-                .label("passed by value"),
+                .label("passed by value")
+                .help("its value can be shown without the `&`"),
             ),
         }
     }
@@ -678,11 +680,14 @@ impl Sema<'_> {
         };
         match operand {
             Operand::Comm(_) => Ok(Text::Comm),
-            Operand::Str(_, span) => self.report(Diagnostic::error(
-                Code::StringOperand,
-                span,
-                "two literals are never worth comparing",
-            )),
+            Operand::Str(_, span) => self.report(
+                Diagnostic::error(
+                    Code::StringOperand,
+                    span,
+                    "a literal is compared with something that is read",
+                )
+                .label("this is a literal, as the other side is"),
+            ),
             Operand::Value(pointer) => match class(self.types, &pointer.ty) {
                 Class::Ptr(to) if self.is_char(&to) => {
                     let memory = self.memory_of(&pointer, &to);

@@ -1,6 +1,7 @@
 //! What the test binary is made of.
 
 mod bless;
+mod diagnostics;
 mod exec;
 mod golden;
 mod machine;
