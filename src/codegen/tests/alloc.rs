@@ -26,7 +26,7 @@ fn pressure_is_survived() {
 /// Changes one instruction at a time in each of nine ways; the checker must notice most of them. Not all: now and then
 /// another register happens to hold the same value, and reading that one is no mistake.
 fn mutants(seed: u64, mutate: impl Fn(&mut AInst, usize) -> bool) {
-    let (machine, allocated) = allocated(seed, 60);
+    let (machine, allocated) = allocated(seed, 40);
     let mut places = 0;
     for block in 0..allocated.blocks.len() {
         for at in 0..allocated.blocks[block].insts.len() {
