@@ -92,7 +92,7 @@ impl Sema<'_> {
                         place.span,
                         format!("`{name}` is not a value to compute with"),
                     )
-                    .label(format!("this is a {name}"));
+                    .label(format!("its type is `{name}`"));
                     if let CType::Btf(id) = place.ty
                         && let Some(first) = self.types.member_names(id).first()
                     {
@@ -144,7 +144,7 @@ impl Sema<'_> {
                 let name = spell(self.types, &expr.ty);
                 self.report(
                     Diagnostic::error(Code::TypeClash, expr.span, format!("{what} needs a number"))
-                        .label(format!("this is a `{name}`")),
+                        .label(format!("its type is `{name}`")),
                 )
             }
         }
@@ -231,7 +231,7 @@ impl Sema<'_> {
             let name = spell(self.types, &pointer.ty);
             return self.report(
                 Diagnostic::error(Code::NotPointer, pointer.span, "only a pointer can be followed")
-                    .label(format!("this is a `{name}`"))
+                    .label(format!("its type is `{name}`"))
                     .help("cast it to a pointer first, such as `(struct sk_buff *)x`"),
             );
         };
@@ -428,7 +428,7 @@ impl Sema<'_> {
                 let name = spell(self.types, &scalar.ty);
                 self.report(
                     Diagnostic::error(Code::TypeClash, expr.span, "a condition is a number or a pointer")
-                        .label(format!("this is a `{name}`")),
+                        .label(format!("its type is `{name}`")),
                 )
             }
         }
@@ -540,9 +540,9 @@ impl Sema<'_> {
                 at,
                 format!("`{x}` and `{y}` can't be combined so"),
             )
-            .label(format!("a `{x}`"))
+            .label(format!("its type is `{x}`"))
             .secondary(op, "by this operator")
-            .secondary(b.span, format!("a `{y}`")),
+            .secondary(b.span, format!("its type is `{y}`")),
         )
     }
 
@@ -674,7 +674,7 @@ impl Sema<'_> {
             let name = spell(this.types, ty);
             this.report(
                 Diagnostic::error(Code::StringOperand, span, "this is not a string")
-                    .label(format!("a `{name}`"))
+                    .label(format!("its type is `{name}`"))
                     .help("a `char *` or a `char` array is one; `str(p)` takes any pointer for one"),
             )
         };

@@ -292,7 +292,7 @@ impl Sema<'_> {
             let name = spell(self.types, &ty);
             return self.report(
                 Diagnostic::error(Code::BadFormat, span, "a user string is at an address")
-                    .label(format!("this is a `{name}`")),
+                    .label(format!("its type is `{name}`")),
             );
         }
         Ok(super::expr::value(ExprKind::AsUser(Box::new(pointer)), ty, span))
@@ -336,10 +336,10 @@ impl Sema<'_> {
             Diagnostic::error(
                 Code::BadFormat,
                 format.span,
-                format!("format `{}` does not fit a `{name}`", format.node),
+                format!("format `{}` does not fit type `{name}`", format.node),
             )
             .label("can't show it so")
-            .secondary(item.span, format!("this is a `{name}`")),
+            .secondary(item.span, format!("its type is `{name}`")),
         )
     }
 
