@@ -37,7 +37,7 @@ impl Lower<'_> {
 
     /// The value of an expression.
     pub(super) fn value(&mut self, expr: &Expr) -> Value {
-        let key = Key::Expr(expr.kind.clone());
+        let key = Key::Expr(expr.clone());
         if let Some(value) = self.find(&key) {
             return value;
         }

@@ -25,7 +25,7 @@ impl Lower<'_> {
                         if this.b.type_of(value) == Type::Ptr(crate::ir::Space::Btf) {
                             this.good(value, pointer.span);
                         }
-                        this.learn(Key::Visited(pointer.kind.clone()), value);
+                        this.learn(Key::Visited(pointer.clone()), value);
                         this.group_inside(items, layouts, &sharers);
                     });
                     self.known.truncate(known);
@@ -52,17 +52,13 @@ impl Lower<'_> {
     fn shared(&self, items: &[Item], left: &[usize]) -> Option<(Expr, Vec<usize>)> {
         let first = *left.first()?;
         for pointer in pointers(&items[first]) {
-            if self.find(&Key::Visited(pointer.kind.clone())).is_some() {
+            if self.find(&Key::Visited(pointer.clone())).is_some() {
                 continue;
             }
             let sharers: Vec<usize> = left
                 .iter()
                 .copied()
-                .filter(|index| {
-                    pointers(&items[*index])
-                        .iter()
-                        .any(|other| other.kind == pointer.kind)
-                })
+                .filter(|index| pointers(&items[*index]).iter().any(|other| *other == pointer))
                 .collect();
             if sharers.len() > 1 {
                 return Some((pointer.clone(), sharers));

@@ -1,4 +1,8 @@
 //! What the test binary is made of.
 
 mod bless;
+mod diagnostics;
+mod exec;
 mod golden;
+mod machine;
+mod reference;
