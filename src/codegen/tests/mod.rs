@@ -3,3 +3,4 @@
 mod alloc;
 mod exec;
 mod kernel;
+mod object;

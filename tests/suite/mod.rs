@@ -1,0 +1,4 @@
+//! What the test binary is made of.
+
+mod bless;
+mod golden;
