@@ -198,7 +198,7 @@ impl Lower<'_> {
             let left = size - done as u32;
             let step = [8u32, 4, 2, 1]
                 .into_iter()
-                .find(|step| *step <= left && (from_at + done) as u32 % step == 0)
+                .find(|step| *step <= left && ((from_at + done) as u32).is_multiple_of(*step))
                 .unwrap_or(1);
             let width = super::expr::width(step);
             let word = self.b.load(Type::Int, width, from, from_at + done);

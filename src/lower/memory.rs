@@ -27,7 +27,7 @@ impl Lower<'_> {
         self.at(expr.span, format!("argument {index}"));
         let location = self.arg_locations[index].clone();
         let ty = self.query.probe.func().params[index].ty;
-        self.from_context(&location, ty, expr)
+        self.context_value(&location, ty, expr)
     }
 
     /// A scalar return value.
@@ -35,10 +35,10 @@ impl Lower<'_> {
         self.at(expr.span, "return value");
         let location = self.return_location.clone();
         let ty = self.query.probe.func().ret;
-        self.from_context(&location, ty, expr)
+        self.context_value(&location, ty, expr)
     }
 
-    fn from_context(&mut self, location: &Location, declared: TypeId, expr: &Expr) -> Value {
+    fn context_value(&mut self, location: &Location, declared: TypeId, expr: &Expr) -> Value {
         let raw = match location {
             Location::Words(words) if words.len() == 1 => {
                 let ty = self.argument_type(declared);

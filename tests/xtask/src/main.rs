@@ -1,13 +1,14 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing, and never touches this machine's kernel: what is traced
-//! is always a guest's.
+//! that it does not name when the tool is missing. Only `bench-startup` touches this machine's kernel; what the
+//! others trace is always a guest's.
 
 mod ci;
 mod demo;
 mod host;
 mod matrix;
+mod startup;
 mod vm;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
       -j N                          N guests at a time (default 2)
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
+  bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
   ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let done = match command {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
+        "bench-startup" => startup::run(rest),
         "ci" => ci::run(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
