@@ -1,13 +1,14 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing, and never touches this machine's kernel: what is traced
+//! that it does not name when the tool is missing, and never attaches to this machine's kernel: what is traced
 //! is always a guest's.
 
 mod ci;
 mod demo;
 mod host;
 mod matrix;
+mod sweep;
 mod vm;
 
 use std::process::ExitCode;
@@ -21,6 +22,10 @@ cargo xtask COMMAND
       -j N                          N guests at a time (default 2)
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
+  verifier-sweep [OPTIONS]          let this kernel's verifier judge a query on each of many functions; attaches nothing
+      --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
+      --every                       all that its BTF has       --sample N   so many (default 500)
+      --seed S                      other queries              --logs       show the verifier's logs
   ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 
@@ -38,6 +43,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
         "ci" => ci::run(rest),
+        "verifier-sweep" => sweep::run(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

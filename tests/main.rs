@@ -1,0 +1,4 @@
+//! The integration tests, one binary.
+
+#[path = "suite/verifier.rs"]
+mod verifier;
