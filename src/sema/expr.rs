@@ -581,7 +581,11 @@ impl Sema<'_> {
             return;
         }
         let c = wrap(constant.constant().unwrap_or(0), bytes, signed);
-        let c = if signed { i128::from(c) } else { i128::from(c as u64) };
+        let c = if signed {
+            i128::from(c)
+        } else {
+            i128::from(c as u64)
+        };
         let always = match op {
             Relation::Eq => (c < min || c > max).then_some(false),
             Relation::Ne => (c < min || c > max).then_some(true),
