@@ -385,14 +385,6 @@ impl Hash for Place {
     }
 }
 
-impl Path {
-    /// Whether it stays in the first struct that the pointer points to: what lies behind, as in `p[3]`, the kernel's
-    /// verifier lets no plain load have.
-    pub fn in_first(&self) -> bool {
-        self.access.first() == Some(&0)
-    }
-}
-
 impl Expr {
     /// Calls `visit` for this expression and everything in it, also inside places.
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {

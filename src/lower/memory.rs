@@ -207,7 +207,7 @@ impl Lower<'_> {
     fn load_scalar(&mut self, place: &Place, base: Value, step: Span, memory: Memory) -> Value {
         let size = self.scalar_size(&place.ty);
         if let (Type::Ptr(Space::Btf), Some(path)) = (self.b.type_of(base), &place.path)
-            && path.in_first()
+            && super::walk::allows(self.types, path.root, place.offset, u64::from(size))
         {
             self.good(base, step);
             let reloc = self.offset_reloc(path, place.offset);
@@ -382,7 +382,9 @@ impl Lower<'_> {
             return self.load_wide_bits(place, bits, base, step, memory);
         };
         let raw = match (&place.path, self.b.type_of(base)) {
-            (Some(path), Type::Ptr(Space::Btf)) if path.in_first() => {
+            (Some(path), Type::Ptr(Space::Btf))
+                if super::walk::allows(self.types, path.root, offset, u64::from(size)) =>
+            {
                 self.good(base, step);
                 let reloc = self.offset_reloc(path, offset);
                 self.at(place.span, path.text.clone());
@@ -466,7 +468,7 @@ impl Lower<'_> {
             ..bits
         };
         let raw = self.gather(from, bits);
-        self.cut_at(raw, 0, bits.width, &place.ty)
+        self.cut(raw, bits, &place.ty)
     }
 
     /// The bits of a bitfield that lies in readable memory of ours: what is above them is not cleared if they fit 8 bytes.
