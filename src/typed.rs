@@ -1,6 +1,8 @@
 //! The typed query: what sema makes and lowering reads. Every name is resolved, every conversion is explicit, every
 //! operand of an operation has the type the operation works in. Nothing here can be a user's mistake any more.
 
+use std::hash::{Hash, Hasher};
+
 use crate::ctype::CType;
 use crate::span::Span;
 use crate::types::{Func, TypeId};
@@ -95,8 +97,9 @@ pub enum Source {
     Comm,
 }
 
-/// An expression with its type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// An expression with its type. Two are equal if they mean the same, wherever they were written: lowering reads once what
+/// occurs twice.
+#[derive(Clone, Debug)]
 pub struct Expr {
     /// What it is.
     pub kind: ExprKind,
@@ -275,8 +278,8 @@ pub enum Builtin {
     Task,
 }
 
-/// Something in memory, and the way to it from a base.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Something in memory, and the way to it from a base. Two are equal if they mean the same, as with [`Expr`].
+#[derive(Clone, Debug)]
 pub struct Place {
     /// Where it starts.
     pub base: Base,
@@ -332,6 +335,56 @@ pub struct BitRange {
     pub unit: u8,
 }
 
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        let Expr { kind, ty, span: _ } = self;
+        *kind == other.kind && *ty == other.ty
+    }
+}
+
+impl Eq for Expr {}
+
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Expr { kind, ty, span: _ } = self;
+        (kind, ty).hash(state);
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        *base == other.base
+            && *path == other.path
+            && *offset == other.offset
+            && *bits == other.bits
+            && *ty == other.ty
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        (base, path, offset, bits, ty).hash(state);
+    }
+}
+
 impl Expr {
     /// Calls `visit` for this expression and everything in it, also inside places.
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
@@ -381,13 +434,17 @@ impl Place {
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
         match &self.base {
             Base::Pointer { pointer, .. } => pointer.walk(visit),
-            Base::Arg(_) => {}
-            // A return value is an expression only where it is a scalar; here it counts as one for `When`.
-            Base::Return => visit(&Expr {
-                kind: ExprKind::Return,
-                ty: self.ty.clone(),
-                span: self.span,
-            }),
+            // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
+            Base::Arg(index) => visit(&self.stand_in(ExprKind::Arg(*index))),
+            Base::Return => visit(&self.stand_in(ExprKind::Return)),
+        }
+    }
+
+    fn stand_in(&self, kind: ExprKind) -> Expr {
+        Expr {
+            kind,
+            ty: self.ty.clone(),
+            span: self.span,
         }
     }
 }

@@ -141,6 +141,15 @@ pub enum Format {
     BigEndian,
 }
 
+impl RecordLayout {
+    /// Gives all items the steps that can fault in this event; fault words count in it.
+    pub fn set_steps(&mut self, steps: &[String]) {
+        for item in &mut self.items {
+            item.steps = steps.to_vec();
+        }
+    }
+}
+
 impl ValueLayout {
     /// Bytes from the item's start to its end, header included, a multiple of 8.
     pub fn item_size(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! The integration tests, one binary.
+//! Tests of the compiler as a whole, from text to bytes. They need no privileges and no kernel: the types are those of the
+//! made-up kernel in `types::testing`.
 
-#[path = "suite/verifier.rs"]
-mod verifier;
+mod suite;

@@ -22,11 +22,11 @@ pub fn listing(program: &Program, query: &str, relocated: Option<&[u8]>) -> Stri
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{} ({}): {} instructions, {} relocations{}",
+        "{} ({}): {}, {}{}",
         program.name,
         program.section,
-        insns.len(),
-        program.relocs.len(),
+        count(insns.len(), "instruction"),
+        count(program.relocs.len(), "relocation"),
         if relocated.is_some() { ", relocated" } else { "" }
     );
     let default = InsnNote::default();
@@ -76,6 +76,11 @@ pub fn listing(program: &Program, query: &str, relocated: Option<&[u8]>) -> Stri
         }
     }
     out
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 fn relocation(reloc: &ProgramReloc) -> String {

@@ -28,7 +28,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,7 +38,7 @@ impl Rng {
 
     /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.bits() % end as u64) as usize
     }
 
     fn pick<T: Copy>(&mut self, list: &[T]) -> T {
@@ -170,18 +170,18 @@ impl Generator {
         match self.rng.below(4) {
             0 => self.rng.below(16) as i64,
             1 => -(self.rng.below(300) as i64),
-            2 => self.rng.next() as i32 as i64,
-            _ => (self.rng.next() >> 1) as i64,
+            2 => self.rng.bits() as i32 as i64,
+            _ => (self.rng.bits() >> 1) as i64,
         }
     }
 
-    fn bits(&mut self) -> Bits {
+    fn operand_bits(&mut self) -> Bits {
         self.rng.pick(&[Bits::W32, Bits::W64])
     }
 
     fn arithmetic(&mut self) {
         let src = self.int();
-        let bits = self.bits();
+        let bits = self.operand_bits();
         let value = match self.rng.below(10) {
             0 => self.b.neg(bits, src),
             1 => {
@@ -237,7 +237,7 @@ impl Generator {
                 if by_value {
                     Operand::Value(self.int())
                 } else {
-                    Operand::Imm(self.rng.next() as i32)
+                    Operand::Imm(self.rng.bits() as i32)
                 }
             }
         }
@@ -339,12 +339,12 @@ impl Generator {
 
     fn comparison(&mut self) -> (CmpOp, Bits, Value, Operand) {
         let op = self.rng.pick(&super::print::all::CMP);
-        let bits = self.bits();
+        let bits = self.operand_bits();
         let lhs = self.int();
         let rhs = if self.rng.one_in(2) {
             Operand::Value(self.fitting())
         } else {
-            Operand::Imm((self.rng.next() >> 33) as i32)
+            Operand::Imm((self.rng.bits() >> 33) as i32)
         };
         (op, bits, lhs, rhs)
     }

@@ -2,7 +2,7 @@
 //! type its result has. In: an instruction. Never changes one.
 
 use super::inst::{BlockCall, InstData, Offset, Operand, Space, Terminator, Type, Width};
-use super::{Func, Inst, Reloc, Value};
+use super::{Func, Inst, MapRef, Reloc, Value};
 
 impl InstData {
     /// Calls `f` with each value that it reads, in the order of the text.
@@ -76,6 +76,15 @@ impl InstData {
             | InstData::MapAddr(_)
             | InstData::Call { .. }
             | InstData::Cast { .. } => None,
+        }
+    }
+
+    /// The map that it names.
+    pub fn map(&self) -> Option<MapRef> {
+        if let InstData::MapAddr(map) = self {
+            Some(*map)
+        } else {
+            None
         }
     }
 

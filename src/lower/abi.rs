@@ -19,6 +19,8 @@ pub(super) const SP: i16 = 152;
 pub(super) enum Location {
     /// In these 8-byte words of the context, in this order.
     Words(Vec<i16>),
+    /// In what the entry kept for the return, at this byte offset.
+    Saved(u32),
     /// On the stack, so many bytes above the stack pointer at entry (where the return address is).
     Stack(i16),
     /// Nowhere that can be told.

@@ -8,10 +8,9 @@ use crate::typed::{Base, Expr, Item, Memory, Source};
 use crate::wire::{self, ItemLayout, ValueLayout};
 
 impl Lower<'_> {
-    /// Writes all items.
-    pub(super) fn items(&mut self, items: &[Item], layouts: &[ItemLayout]) {
-        let all: Vec<usize> = (0..items.len()).collect();
-        self.group(items, layouts, &all);
+    /// Writes these items.
+    pub(super) fn items(&mut self, items: &[Item], layouts: &[ItemLayout], which: &[usize]) {
+        self.group(items, layouts, which);
     }
 
     fn group(&mut self, items: &[Item], layouts: &[ItemLayout], members: &[usize]) {
@@ -85,13 +84,20 @@ impl Lower<'_> {
         for member in members {
             let layout = &layouts[*member];
             self.at(layout.span, "fault");
-            self.b
-                .store(Width::B4, record, (layout.offset + wire::FAULT) as i16, params[0]);
-            self.b
-                .store(Width::B8, record, (layout.offset + wire::VALUE) as i16, params[1]);
+            let (base, at) = self.spot(record, layout.offset);
+            self.b.store(Width::B4, base, at + wire::FAULT as i16, params[0]);
+            self.b.store(Width::B8, base, at + wire::VALUE as i16, params[1]);
         }
         self.b.jump(after, &[]);
         self.b.switch_to(after);
+    }
+
+    /// Where an item begins, as a base and a distance: stores reach 32 KiB from their base only.
+    fn spot(&mut self, record: Value, offset: u32) -> (Value, i16) {
+        match i16::try_from(offset) {
+            Ok(near) if near < i16::MAX - 64 => (record, near),
+            Ok(_) | Err(_) => (self.b.add(record, offset as i32), 0),
+        }
     }
 
     fn the_record(&self) -> Value {
@@ -104,28 +110,26 @@ impl Lower<'_> {
     /// One value, in its place.
     fn write(&mut self, item: &Item, layout: &ItemLayout) {
         let record = self.the_record();
-        let (fault, length) = (
-            (layout.offset + wire::FAULT) as i16,
-            (layout.offset + wire::LENGTH) as i16,
-        );
-        let place = layout.offset + wire::VALUE;
+        let (record, here) = self.spot(record, layout.offset);
+        let (fault, length) = (here + wire::FAULT as i16, here + wire::LENGTH as i16);
+        let place = here + wire::VALUE as i16;
         match (&item.source, &item.value) {
             (Source::Comm, _) => {
                 self.at(item.span, "comm");
-                let to = self.b.add(record, place as i32);
+                let to = self.b.add(record, i32::from(place));
                 self.call(Helper::GetCurrentComm, &[to.into(), Operand::Imm(16)]);
                 self.b.store(Width::B4, record, length, 16);
             }
             (Source::Value(expr), ValueLayout::Scalar) => {
                 let value = self.value(expr);
                 self.at(item.span, format!("show {}", item.label));
-                self.b.store(Width::B8, record, place as i16, value);
+                self.b.store(Width::B8, record, place, value);
             }
             (Source::Value(expr), ValueLayout::Pointee { copied, .. }) => {
                 let pointer = self.value(expr);
                 self.at(item.span, format!("show {}", item.label));
-                self.b.store(Width::B8, record, place as i16, pointer);
-                let to = self.b.add(record, (place + 8) as i32);
+                self.b.store(Width::B8, record, place, pointer);
+                let to = self.b.add(record, i32::from(place) + 8);
                 let memory = self.memory(expr);
                 self.at(item.span, format!("copy *{}", item.label));
                 let status = self.probe(to, *copied, pointer, memory);
@@ -135,7 +139,7 @@ impl Lower<'_> {
             }
             (Source::Value(expr), ValueLayout::String { capacity }) => {
                 let pointer = self.value(expr);
-                let to = self.b.add(record, place as i32);
+                let to = self.b.add(record, i32::from(place));
                 let memory = self.memory(expr);
                 self.at(item.span, format!("copy the string {}", item.label));
                 let count = self.read_string(to, *capacity, pointer, memory);
@@ -146,7 +150,7 @@ impl Lower<'_> {
                 self.b.switch_to(bad);
                 self.b.store(Width::B4, record, fault, count);
                 let number = self.as_int(pointer);
-                self.b.store(Width::B8, record, place as i16, number);
+                self.b.store(Width::B8, record, place, number);
                 self.b.jump(done, &[]);
                 self.b.switch_to(good);
                 let count = self.b.add(count, -1);
@@ -160,7 +164,7 @@ impl Lower<'_> {
                 Base::Pointer { pointer, memory } => {
                     let base = self.value(pointer);
                     let address = self.place_address(from, base, *memory);
-                    let to = self.b.add(record, place as i32);
+                    let to = self.b.add(record, i32::from(place));
                     self.at(item.span, format!("copy {}", item.label));
                     let status = self.probe(to, *copied, address, *memory);
                     self.check(status, pointer, base);
@@ -169,7 +173,7 @@ impl Lower<'_> {
                     let slot = self.by_value(&from.base);
                     let slot = self.b.slot_addr(slot);
                     self.at(item.span, format!("copy {}", item.label));
-                    self.copy_small(slot, from.offset as i16, record, place as i16, *copied);
+                    self.copy_small(slot, from.offset as i16, record, place, *copied);
                 }
             },
             (Source::Value(_), ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. })
@@ -192,7 +196,7 @@ impl Lower<'_> {
     }
 
     /// Copies memory of ours with loads and stores, wide ones first.
-    fn copy_small(&mut self, from: Value, from_at: i16, to: Value, to_at: i16, size: u32) {
+    pub(super) fn copy_small(&mut self, from: Value, from_at: i16, to: Value, to_at: i16, size: u32) {
         let mut done = 0i16;
         while (done as u32) < size {
             let left = size - done as u32;

@@ -68,6 +68,14 @@ impl Lower<'_> {
                     ty => self.b.cast(ty, raw),
                 }
             }
+            Location::Saved(offset) => {
+                let saved = self.saved_at(*offset);
+                let raw = self.b.load(Type::Int, Width::B8, saved, 0);
+                match self.argument_type(declared) {
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
+                }
+            }
             Location::Words(_) | Location::Unknown => {
                 panic!("bug in ksnoop-jit: a value that this kind of program does not have")
             }
@@ -79,7 +87,15 @@ impl Lower<'_> {
         }
     }
 
-    fn stack_word(&mut self, offset: i16) -> Value {
+    /// The address of something that the entry kept.
+    fn saved_at(&mut self, offset: u32) -> Value {
+        match self.saved {
+            Some(saved) => self.b.add(saved, offset as i32),
+            None => unreachable!("bug in ksnoop-jit: nothing was kept at entry"),
+        }
+    }
+
+    pub(super) fn stack_word(&mut self, offset: i16) -> Value {
         let ctx = self.ctx;
         let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
         let sp = self.b.as_ptr(Space::Kernel, sp);
@@ -509,6 +525,10 @@ impl Lower<'_> {
             Location::Stack(offset) => {
                 let from = self.stack_word(offset);
                 self.probe(address, size.next_multiple_of(8), from, Memory::Kernel);
+            }
+            Location::Saved(offset) => {
+                let from = self.saved_at(offset);
+                self.copy_small(from, 0, address, 0, size.next_multiple_of(8));
             }
             Location::Unknown => {
                 panic!("bug in ksnoop-jit: a struct that this kind of program does not have")

@@ -12,6 +12,7 @@ mod expr;
 mod items;
 mod memory;
 mod program;
+mod stash;
 
 pub use program::{Id, lower};
 

@@ -1,6 +1,6 @@
 //! The frame of a program: filters, predicates, the record, its header, the end.
 
-use super::{COUNTS, EVENTS, Filter, Lowered, ProgramKind, Target, abi};
+use super::{COUNTS, EVENTS, Lowered, ProgramKind, Target, abi};
 use crate::ir::{
     BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
 };
@@ -20,7 +20,8 @@ pub struct Id {
     pub queries: usize,
 }
 
-/// Makes the program for one event of a query, run as `kind`. An error is a sentence: what this kind of program can't see.
+/// Makes the programs for one event of a query, run as `kind`: one, or two if something has to be kept from the entry to the
+/// return. An error is a sentence: what this kind of program can't see.
 pub fn lower(
     query: &typed::Query,
     event: &typed::Event,
@@ -29,62 +30,51 @@ pub fn lower(
     kind: ProgramKind,
     id: Id,
 ) -> Result<Vec<Lowered>, String> {
-    let func = query.probe.func();
-    let layout = layout(event, &func.name, id);
-    let name = format!("ksj_{}", id.event);
-    let section = format!("{}/{}", kind.section(), func.name);
-    let arg_locations = match kind {
-        ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf | ProgramKind::RawTp => {
-            abi::slots(types, func)
-        }
-        ProgramKind::Kprobe => abi::entry(types, func),
-        ProgramKind::Kretprobe => func.params.iter().map(|_| abi::Location::Unknown).collect(),
-    };
-    let return_location = match kind {
-        ProgramKind::Fexit => abi::return_slot(types, func),
-        ProgramKind::Kretprobe => abi::at_return(types, func),
-        ProgramKind::Fentry | ProgramKind::TpBtf | ProgramKind::RawTp | ProgramKind::Kprobe => {
-            abi::Location::Unknown
-        }
-    };
-    let mut b = Builder::new(name, section);
-    let start = b.block("start");
-    b.switch_to(start);
-    b.at(None, "context");
-    let ctx = b.ctx();
-    let end = b.block("end");
-    let mut lower = Lower {
-        b,
-        types,
-        target,
-        kind,
-        query,
-        id,
-        ctx,
-        arg_locations,
-        return_location,
-        known: Vec::new(),
-        handlers: Vec::new(),
-        steps: Vec::new(),
-        scratch: None,
-        end,
-        record: None,
-    };
-    lower.filter(&target.filter);
-    lower.predicates(event);
-    let layout = lower.record(event, layout);
-    lower.b.at(None, "");
-    lower.b.switch_to(end);
-    lower.b.ret(0);
-    let func = match lower.b.finish() {
-        Ok(func) => func,
-        Err(unfinished) => panic!("bug in ksnoop-jit: {unfinished}"),
-    };
-    Ok(vec![Lowered {
-        func,
-        kind,
+    let layout = layout(event, &query.probe.func().name, id);
+    let lower = Lower::new(query, types, target, kind, id);
+    if lower.return_location == abi::Location::Unknown && mentions(event, &typed::ExprKind::Return) {
+        return Err(format!(
+            "a {} does not see what `{}` returns: {} is not returned in one register",
+            kind.section(),
+            query.probe.func().name,
+            types.c_name(query.probe.func().ret),
+        ));
+    }
+    match super::stash::Plan::of(event, kind) {
+        Some(plan) => Ok(super::stash::pair(lower, event, layout, &plan)),
+        None => Ok(vec![single(lower, event, layout)]),
+    }
+}
+
+/// A program that does everything at once.
+fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> Lowered {
+    lower.filter();
+    lower.predicates(event, |_| true);
+    let all: Vec<usize> = (0..event.items.len()).collect();
+    let mut layout = layout;
+    let record = lower.reserve(layout.size);
+    lower.header(record);
+    lower.items(&event.items, &layout.items, &all);
+    lower.submit(record);
+    layout.set_steps(&lower.steps);
+    Lowered {
+        kind: lower.kind,
+        func: lower.finish(),
         layout: Some(layout),
-    }])
+    }
+}
+
+/// Whether any part of the event is such an expression.
+fn mentions(event: &typed::Event, kind: &typed::ExprKind) -> bool {
+    let mut found = false;
+    let mut look = |expr: &typed::Expr| found |= expr.kind == *kind;
+    for item in &event.items {
+        item.source.walk(&mut look);
+    }
+    for predicate in &event.predicates {
+        predicate.cond.walk(&mut look);
+    }
+    found
 }
 
 /// Where the items of an event lie.
@@ -138,8 +128,10 @@ pub(super) struct Lower<'a> {
     pub(super) scratch: Option<Slot>,
     /// The end of the program.
     pub(super) end: Block,
-    /// The record, once it is reserved.
+    /// What values are written to, once it is there: the record, or the place where an entry keeps them for its return.
     pub(super) record: Option<Value>,
+    /// At a return, what its entry kept.
+    pub(super) saved: Option<Value>,
 }
 
 /// Something that need not be computed again.
@@ -172,13 +164,85 @@ pub(super) enum Handler {
     Step(Block),
 }
 
+impl<'a> Lower<'a> {
+    /// The beginning of a program.
+    pub(super) fn new(
+        query: &'a typed::Query,
+        types: &'a Types,
+        target: &'a Target,
+        kind: ProgramKind,
+        id: Id,
+    ) -> Lower<'a> {
+        let func = query.probe.func();
+        let arg_locations = match kind {
+            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf | ProgramKind::RawTp => {
+                abi::slots(types, func)
+            }
+            ProgramKind::Kprobe => abi::entry(types, func),
+            ProgramKind::Kretprobe => func.params.iter().map(|_| abi::Location::Unknown).collect(),
+        };
+        let return_location = match kind {
+            ProgramKind::Fexit => abi::return_slot(types, func),
+            ProgramKind::Kretprobe => abi::at_return(types, func),
+            ProgramKind::Fentry | ProgramKind::TpBtf | ProgramKind::RawTp | ProgramKind::Kprobe => {
+                abi::Location::Unknown
+            }
+        };
+        let suffix = match kind {
+            ProgramKind::Fentry | ProgramKind::Kprobe => "in",
+            ProgramKind::Fexit | ProgramKind::Kretprobe => "out",
+            ProgramKind::TpBtf | ProgramKind::RawTp => "hit",
+        };
+        let mut b = Builder::new(
+            format!("ksj_{}_{suffix}", id.event),
+            format!("{}/{}", kind.section(), func.name),
+        );
+        let start = b.block("start");
+        b.switch_to(start);
+        b.at(None, "context");
+        let ctx = b.ctx();
+        let end = b.block("end");
+        Lower {
+            b,
+            types,
+            target,
+            kind,
+            query,
+            id,
+            ctx,
+            arg_locations,
+            return_location,
+            known: Vec::new(),
+            handlers: Vec::new(),
+            steps: Vec::new(),
+            scratch: None,
+            end,
+            record: None,
+            saved: None,
+        }
+    }
+
+    /// The end of a program: nothing may come after it.
+    pub(super) fn finish(mut self) -> crate::ir::Func {
+        let end = self.end;
+        self.b.at(None, "");
+        self.b.switch_to(end);
+        self.b.ret(0);
+        match self.b.finish() {
+            Ok(func) => func,
+            Err(unfinished) => panic!("bug in ksnoop-jit: {unfinished}"),
+        }
+    }
+}
+
 impl Lower<'_> {
     /// Which expression the following is about.
     pub(super) fn at(&mut self, span: Span, note: impl Into<String>) {
         self.b.at(span, note);
     }
 
-    fn filter(&mut self, filter: &Filter) {
+    pub(super) fn filter(&mut self) {
+        let filter = &self.target.filter;
         let end = self.end;
         let checks = [
             (filter.pid, Builtin::Pid, "-p"),
@@ -199,9 +263,14 @@ impl Lower<'_> {
         }
     }
 
-    fn predicates(&mut self, event: &typed::Event) {
+    /// Goes on only where the predicates of that kind hold.
+    pub(super) fn predicates(&mut self, event: &typed::Event, which: impl Fn(&typed::Predicate) -> bool) {
         // Cheapest first; a sort that keeps the order of equals, so that the program is the same every time.
-        let mut ordered: Vec<&typed::Predicate> = event.predicates.iter().collect();
+        let mut ordered: Vec<&typed::Predicate> = event
+            .predicates
+            .iter()
+            .filter(|predicate| which(predicate))
+            .collect();
         ordered.sort_by_key(|predicate| super::cond::cost(&predicate.cond));
         let end = self.end;
         for predicate in ordered {
@@ -211,7 +280,8 @@ impl Lower<'_> {
         }
     }
 
-    fn record(&mut self, event: &typed::Event, mut layout: RecordLayout) -> RecordLayout {
+    /// Reserves a record; without room it counts the loss and ends.
+    pub(super) fn reserve(&mut self, size: u32) -> Value {
         self.b.at(None, "reserve the record");
         let ring = self.b.map(MapData {
             name: EVENTS.to_string(),
@@ -221,7 +291,7 @@ impl Lower<'_> {
             max_entries: self.target.ring_bytes,
         });
         let map = self.b.map_addr(ring);
-        let size = Operand::Imm(layout.size as i32);
+        let size = Operand::Imm(size as i32);
         let maybe = self.call(Helper::RingbufReserve, &[map.into(), size, Operand::Imm(0)]);
         let lost = self.b.block("no room: count it as lost");
         let reserved = self.b.block("the record");
@@ -233,19 +303,19 @@ impl Lower<'_> {
         self.b.switch_to(reserved);
         let record = self.b.as_ptr(Space::Record, maybe);
         self.record = Some(record);
-        self.header(record);
-        self.items(&event.items, &layout.items);
+        record
+    }
+
+    /// Hands the record over, and ends.
+    pub(super) fn submit(&mut self, record: Value) {
         self.b.at(None, "hand it over");
         self.b
             .call(Helper::RingbufSubmit, &[record.into(), Operand::Imm(0)]);
+        let end = self.end;
         self.b.jump(end, &[]);
-        for item in &mut layout.items {
-            item.steps = self.steps.clone();
-        }
-        layout
     }
 
-    fn header(&mut self, record: Value) {
+    pub(super) fn header(&mut self, record: Value) {
         self.b.at(None, "event");
         self.b
             .store(Width::B4, record, wire::EVENT as i16, self.id.event as i32);

@@ -8,7 +8,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
 use crate::typed::{Arith, Base, Expr, ExprKind, Memory, Place, Relation, Text};
-use crate::types::TypeId;
+use crate::types::{Type, TypeId};
 
 /// What an expression denotes before C's conversions of lvalues, arrays and strings.
 #[derive(Clone, Debug)]
@@ -334,13 +334,31 @@ impl Sema<'_> {
         }
     }
 
-    /// Whether strings are made of it: `char`, of either sign, or a byte of that name.
+    /// Whether strings are made of it: `char` of either sign, also `unsigned char` if it is called so (file names are made
+    /// of that); a `u8` is a number.
     pub(super) fn is_char(&self, ty: &CType) -> bool {
         match ty {
-            CType::Btf(id) => matches!(
-                self.types.get_stripped(*id),
-                crate::types::Type::Int(int) if int.size == 1 && int.is_char
-            ),
+            CType::Btf(id) => match self.types.get(self.types.strip_mods(*id)) {
+                Type::Int(int) => int.size == 1 && !int.is_bool,
+                Type::Typedef(to) => {
+                    matches!(self.types.get_stripped(to), Type::Int(int) if int.size == 1 && int.is_char)
+                }
+                Type::Void
+                | Type::Float { .. }
+                | Type::Ptr(_)
+                | Type::Array { .. }
+                | Type::Struct(_)
+                | Type::Union(_)
+                | Type::Enum(_)
+                | Type::Fwd { .. }
+                | Type::Const(_)
+                | Type::Volatile(_)
+                | Type::Restrict(_)
+                | Type::TypeTag { .. }
+                | Type::Func { .. }
+                | Type::FuncProto { .. }
+                | Type::Other => false,
+            },
             CType::Int { bytes, .. } => *bytes == 1,
             CType::Void | CType::Bool | CType::Ptr(_) => false,
         }
@@ -529,20 +547,19 @@ impl Sema<'_> {
     /// A comparison whose result the types alone decide is a mistake more often than not.
     fn warn_decided(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) {
         let (value, constant, op) = match (a.constant(), b.constant()) {
-            (None, Some(c)) => (a, c, op),
-            (Some(c), None) => (b, c, flipped(op)),
+            (None, Some(_)) => (a, b, op),
+            (Some(_), None) => (b, a, flipped(op)),
             _ => return,
         };
         let width = match &value.kind {
-            ExprKind::Load(place) => place.bits.map(|bits| u32::from(bits.width)),
+            ExprKind::Load(place) => place.bits.map(|bits| bits.width),
             _ => None,
         };
-        let (min, max) = match class(self.types, &value.ty) {
+        let value_class = class(self.types, &value.ty);
+        let (min, max) = match value_class {
             Class::Bool => (0, 1),
-            // After the usual conversions a 64-bit or unsigned comparison wraps the constant, so only what is narrower
-            // than the common type, or unsigned against 0, is decided.
             Class::Int { bytes, signed } => {
-                let bits = width.unwrap_or(u32::from(bytes) * 8).min(u32::from(bytes) * 8);
+                let bits = u32::from(width.unwrap_or(bytes * 8).min(bytes * 8));
                 if signed {
                     (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
                 } else {
@@ -551,18 +568,20 @@ impl Sema<'_> {
             }
             _ => return,
         };
-        let unsigned_wide = matches!(
-            class(self.types, &value.ty),
-            Class::Int {
-                bytes: 4 | 8,
-                signed: false
-            }
-        ) && width.is_none_or(|w| w > 31);
-        let c = i128::from(constant);
-        if unsigned_wide && c < 0 {
-            // `u32_x == -1` means 0xffffffff, as in C.
+        let constant_class = class(self.types, &constant.ty);
+        let (Some(x), Some(y)) = (promote(&value_class, width), promote(&constant_class, None)) else {
+            return;
+        };
+        let ty = common(&x, &y);
+        let CType::Int { bytes, signed } = ty else {
+            return;
+        };
+        // A negative value becomes a large one there: `int_x == 0xffffffff` holds for -1, as in C.
+        if !signed && min < 0 {
             return;
         }
+        let c = wrap(constant.constant().unwrap_or(0), bytes, signed);
+        let c = if signed { i128::from(c) } else { i128::from(c as u64) };
         let always = match op {
             Relation::Eq => (c < min || c > max).then_some(false),
             Relation::Ne => (c < min || c > max).then_some(true),
@@ -578,13 +597,17 @@ impl Sema<'_> {
         };
         if let Some(always) = always {
             let name = spell(self.types, &value.ty);
+            let what = match width {
+                Some(width) => format!("a bitfield of {width} bits"),
+                None => format!("a value of type `{name}`"),
+            };
             self.warn(
                 Diagnostic::warning(
                     Code::DecidedComparison,
                     span,
                     format!("this comparison is always {always}"),
                 )
-                .label(format!("a `{name}` is between {min} and {max} here")),
+                .label(format!("{what} is between {min} and {max}")),
             );
         }
     }

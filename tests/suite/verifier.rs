@@ -1,11 +1,9 @@
 //! The running kernel's verifier accepts what the compiler makes: queries on a fixed sample of its functions, as kprobe
 //! programs, and on tracepoints, typed and raw. The whole kernel is `cargo xtask verifier-sweep --every`.
 
-#[path = "judge.rs"]
-mod judge;
-
-use judge::{Judge, Verdict};
 use ksnoop_jit::sweep::{self, Random, Subject};
+
+use super::judge::{Judge, Verdict};
 
 /// The kernel to ask, or a line that says why there is none.
 fn kernel() -> Option<Judge> {

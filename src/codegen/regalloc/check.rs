@@ -149,9 +149,10 @@ impl Checker<'_> {
             return Err(format!("writing {dst:?} destroys the right operand"));
         }
         if let Some((reg, vreg)) = written {
-            let values = match original {
-                MInst::Const { value, .. } => self.values(state, Source::Const(*value)),
-                _ => BTreeSet::from([Content::Value(vreg)]),
+            let values = if let MInst::Const { value, .. } = original {
+                self.values(state, Source::Const(*value))
+            } else {
+                BTreeSet::from([Content::Value(vreg)])
             };
             state.insert(Loc::Reg(reg), values);
         }

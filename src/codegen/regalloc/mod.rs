@@ -7,7 +7,7 @@ mod assign;
 pub(crate) mod check;
 mod finish;
 mod live;
-mod moves;
+pub(crate) mod moves;
 mod split;
 mod tidy;
 

@@ -5,17 +5,17 @@ use super::super::mach::{Const, Reg};
 use super::{Loc, Move, Source};
 
 /// What the moves may use on the way.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// Registers that hold nothing which is needed afterwards.
-    pub(super) free: Vec<Reg>,
+    pub(crate) free: Vec<Reg>,
     /// The first spill slot number that is not in use anywhere.
-    pub(super) first_spill: u32,
+    pub(crate) first_spill: u32,
     /// How many of the slots from there on were needed.
-    pub(super) spills_used: u32,
+    pub(crate) spills_used: u32,
 }
 
 /// Orders the moves.
-pub(super) fn sequence(moves: &[Move], scratch: &mut Scratch) -> Vec<Move> {
+pub(crate) fn sequence(moves: &[Move], scratch: &mut Scratch) -> Vec<Move> {
     let mut out = Vec::new();
     let destinations: Vec<Loc> = moves.iter().map(|copy| copy.dst).collect();
     let stays = |copy: &&Move| copy.src != Source::Loc(copy.dst);

@@ -17,7 +17,7 @@ struct Model {
 }
 
 fn mix(value: u64) -> u64 {
-    generate::Rng::new(value).next()
+    generate::Rng::new(value).bits()
 }
 
 fn digest(bytes: &[u8]) -> u64 {
@@ -59,7 +59,11 @@ impl Model {
                     .map(|at| mix(args[2].wrapping_add(at)) as u8)
                     .collect();
                 memory.write(args[0], &bytes);
-                if mix(args[2]) % 4 == 0 { -14i64 as u64 } else { 0 }
+                if mix(args[2]).is_multiple_of(4) {
+                    -14i64 as u64
+                } else {
+                    0
+                }
             }
             _ => mix(self.trace.len() as u64 ^ number as u64),
         };
@@ -137,7 +141,7 @@ fn run_both(seed: u64, size: usize) -> usize {
 
     let mut rng = generate::Rng::new(!seed);
     for _ in 0..4 {
-        let mut context: Vec<u8> = (0..generate::CONTEXT).map(|_| rng.next() as u8).collect();
+        let mut context: Vec<u8> = (0..generate::CONTEXT).map(|_| rng.bits() as u8).collect();
         for word in context.chunks_mut(8) {
             match rng.below(4) {
                 0 => word[1..].fill(0),
@@ -207,6 +211,6 @@ fn small_functions_run_the_same() {
 
 #[test]
 fn large_functions_run_the_same() {
-    let longest = (1000..1060).map(|seed| run_both(seed, 400)).max();
+    let longest = (1000..1025).map(|seed| run_both(seed, 400)).max();
     assert!(longest > Some(500), "the functions are not large: {longest:?}");
 }

@@ -3,3 +3,5 @@
 mod alloc;
 mod exec;
 mod kernel;
+mod moves;
+mod object;

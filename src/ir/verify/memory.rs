@@ -191,11 +191,8 @@ impl Verifier<'_> {
         }
     }
 
-    fn map_of(&self, args: &[Operand]) -> Option<MapRef> {
+    pub(super) fn map_of(&self, args: &[Operand]) -> Option<MapRef> {
         let values = args.iter().filter_map(|arg| arg.value());
-        values.into_iter().find_map(|value| match self.inst_of(value) {
-            Some(InstData::MapAddr(map)) => Some(*map),
-            _ => None,
-        })
+        values.into_iter().find_map(|value| self.inst_of(value)?.map())
     }
 }

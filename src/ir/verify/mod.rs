@@ -278,10 +278,15 @@ impl<'a> Verifier<'a> {
         {
             missing.push(reloc.to_string());
         }
-        match data {
-            InstData::SlotAddr(slot) if !func.slots.is_valid(*slot) => missing.push(slot.to_string()),
-            InstData::MapAddr(map) if !func.maps.is_valid(*map) => missing.push(map.to_string()),
-            _ => {}
+        if let InstData::SlotAddr(slot) = data
+            && !func.slots.is_valid(*slot)
+        {
+            missing.push(slot.to_string());
+        }
+        if let Some(map) = data.map()
+            && !func.maps.is_valid(map)
+        {
+            missing.push(map.to_string());
         }
         for name in missing {
             self.error(Rule::References, place, format!("{name} does not exist"));

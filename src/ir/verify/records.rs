@@ -112,24 +112,23 @@ impl Verifier<'_> {
                 let Some(result) = func.results[*inst] else {
                     continue;
                 };
-                match &func.insts[*inst] {
-                    InstData::Call {
-                        helper: Helper::RingbufReserve,
-                        ..
-                    } => {
-                        origins.insert(result, BTreeSet::from([result]));
-                    }
-                    // A number is no address any more.
-                    InstData::Cast {
-                        ty: Type::Ptr(Space::Record),
-                        src: from,
-                    }
-                    | InstData::Binary { lhs: from, .. } => {
-                        if let Some(known) = origins.get(from).cloned() {
-                            origins.insert(result, known);
-                        }
-                    }
-                    _ => {}
+                let data = &func.insts[*inst];
+                if let InstData::Call {
+                    helper: Helper::RingbufReserve,
+                    ..
+                } = data
+                {
+                    origins.insert(result, BTreeSet::from([result]));
+                }
+                // A record cast to a number is no address any more.
+                if let InstData::Cast {
+                    ty: Type::Ptr(Space::Record),
+                    src: from,
+                }
+                | InstData::Binary { lhs: from, .. } = data
+                    && let Some(known) = origins.get(from).cloned()
+                {
+                    origins.insert(result, known);
                 }
             }
             let targets = func.blocks[*block].end.iter().flat_map(Terminator::targets);

@@ -314,7 +314,9 @@ impl Verifier<'_> {
                 Type::Ptr(Space::Kernel | Space::User | Space::Btf),
                 Type::Int | Type::Ptr(Space::Kernel | Space::User),
             ) => true,
-            (Type::Ptr(Space::Ctx | Space::Stack | Space::MapValue | Space::Record), Type::Int) => true,
+            (Type::Ptr(Space::Stack | Space::Record), Type::Int) => true,
+            // The context and what is in maps outlive the program's own view of them, and may be read as any kernel memory.
+            (Type::Ptr(Space::Ctx | Space::MapValue), Type::Int | Type::Ptr(Space::Kernel)) => true,
             (Type::Map, _) | (_, Type::Map) => false,
             (Type::Int | Type::Ptr(_), Type::Ptr(_)) => from == ty,
         };
@@ -342,13 +344,7 @@ impl Verifier<'_> {
             }
         }
         let wants_ringbuf = matches!(helper, Helper::RingbufReserve | Helper::RingbufQuery);
-        let map = args
-            .iter()
-            .filter_map(|arg| arg.value())
-            .find_map(|value| match self.inst_of(value) {
-                Some(InstData::MapAddr(map)) => Some(*map),
-                _ => None,
-            });
+        let map = self.map_of(args);
         if let Some(map) = map
             && (self.func.maps[map].kind == MapKind::Ringbuf) != wants_ringbuf
         {

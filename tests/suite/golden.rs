@@ -1,0 +1,264 @@
+//! Each `tests/golden/*.query` through every stage, compared with the `.expect` beside it: the syntax tree, the IR, the
+//! instructions as the loader leaves them, the layout of the records, and two records shown, one good and one in which
+//! everything faulted.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use ksnoop_jit::compile::{self, Artifact, Job};
+use ksnoop_jit::display::{Layout, NoSymbols, Options, Printer};
+use ksnoop_jit::lower::{Reads, Target};
+use ksnoop_jit::sema::Limits;
+use ksnoop_jit::types::Types;
+use ksnoop_jit::types::testing::mini_kernel;
+use ksnoop_jit::wire::{self, RecordLayout, ValueLayout};
+use ksnoop_jit::{codegen, diag, ir, parser};
+
+use super::bless;
+
+/// A golden file's question.
+struct Question {
+    query: String,
+    typed: bool,
+    reads: Reads,
+}
+
+fn question(text: &str) -> Question {
+    let mut question = Question {
+        query: String::new(),
+        typed: true,
+        reads: Reads::Auto,
+    };
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match line.split_once(": ") {
+            Some(("query", query)) => question.query = query.to_string(),
+            Some(("kind", "fentry" | "tp")) => question.typed = true,
+            Some(("kind", "kprobe" | "raw_tp")) => question.typed = false,
+            Some(("reads", "probe")) => question.reads = Reads::Probe,
+            Some(("reads", "auto")) => question.reads = Reads::Auto,
+            Some(_) | None => panic!("a golden file has no line `{line}`"),
+        }
+    }
+    question
+}
+
+fn artifact(question: &Question, types: &Types, out: &mut String) -> Artifact {
+    let text = &question.query;
+    let resolved = match compile::understand(text, types, Limits::default()) {
+        Ok(resolved) => resolved,
+        Err(diags) => {
+            let all: Vec<String> = diags.iter().map(|d| diag::render(text, d, false)).collect();
+            panic!("{}", all.join("\n"));
+        }
+    };
+    if !resolved.warnings.is_empty() {
+        out.push_str("== warnings\n");
+    }
+    for warning in &resolved.warnings {
+        let _ = writeln!(out, "{}", diag::render(text, warning, false));
+    }
+    let target = Target {
+        reads: question.reads,
+        ..Target::default()
+    };
+    let job = Job {
+        first_event: 0,
+        query: 0,
+        queries: 1,
+        typed: question.typed,
+    };
+    match compile::generate(&resolved.query, types, &target, job) {
+        Ok(artifact) => artifact,
+        Err(error) => panic!("{text}: {error}"),
+    }
+}
+
+fn answer(question: &Question, types: &Types) -> String {
+    let text = &question.query;
+    let mut out = format!("== query\n{text}\n== ast\n");
+    match parser::parse(text) {
+        Ok(query) => out.push_str(&parser::dump(&query)),
+        Err(diags) => panic!("{text}: {diags}"),
+    }
+    let artifact = artifact(question, types, &mut out);
+
+    out.push_str("== ir\n");
+    for lowered in &artifact.programs {
+        let printed = ir::print(&lowered.func);
+        match ir::parse(&printed) {
+            Ok(again) => assert_eq!(
+                ir::print(&again),
+                without_notes(&printed),
+                "{text}: the IR's text does not come back"
+            ),
+            Err(error) => panic!("{text}: the IR's own text does not parse: {error}\n{printed}"),
+        }
+        out.push_str(&printed);
+    }
+
+    out.push_str("== insns\n");
+    let object = &artifact.object;
+    let relocated = match ksnoop_jit_runtime::object::relocate(&object.elf, &object.target_btf) {
+        Ok(relocated) => relocated,
+        Err(error) => panic!("{text}: {error}"),
+    };
+    for program in &object.programs {
+        let Some(after) = relocated.iter().find(|after| after.name == program.name) else {
+            panic!("{text}: the loader lost {}", program.name);
+        };
+        if let Err(why) = program.check_relocated(&after.insns) {
+            panic!("{text}: {why}");
+        }
+        out.push_str(&codegen::listing(program, text, Some(&after.insns)));
+    }
+
+    let layouts: Vec<RecordLayout> = artifact
+        .programs
+        .iter()
+        .filter_map(|lowered| lowered.layout.clone())
+        .collect();
+    out.push_str("== layout\n");
+    for layout in &layouts {
+        describe(layout, types, &mut out);
+    }
+    out.push_str("== display\n");
+    let mut printer = Printer::new(types, &layouts, Options::new(Layout::Text));
+    for layout in &layouts {
+        for faulty in [false, true] {
+            printer.event(&made_up(layout, faulty), &mut out, &NoSymbols);
+        }
+    }
+    out
+}
+
+/// The IR's text without the remarks behind `;`, which parsing drops.
+fn without_notes(printed: &str) -> String {
+    printed
+        .lines()
+        .map(|line| line.split(" ; ").next().unwrap_or("").trim_end().to_string() + "\n")
+        .collect()
+}
+
+fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "event {} of {}, {:?}, {} bytes",
+        layout.event, layout.name, layout.phase, layout.size
+    );
+    for item in &layout.items {
+        let ty = match &item.ty {
+            ksnoop_jit::ctype::CType::Btf(id) => types.c_name(*id),
+            other => format!("{other:?}"),
+        };
+        let value = match &item.value {
+            ValueLayout::Scalar => "scalar".to_string(),
+            ValueLayout::Pointee {
+                pointee,
+                copied,
+                full,
+            } => format!("pointer and {copied} of {full} bytes of {}", types.c_name(*pointee)),
+            ValueLayout::Bytes { copied, full } => format!("{copied} of {full} bytes"),
+            ValueLayout::String { capacity } => format!("string of at most {capacity} bytes"),
+            ValueLayout::Buffer { capacity } => format!("at most {capacity} bytes"),
+        };
+        let format = item.format.map_or(String::new(), |format| format!(" as {format:?}"));
+        let _ = writeln!(
+            out,
+            "  +{} `{}`: {ty}, {value}{format}, query {:?}, steps [{}]",
+            item.offset,
+            item.label,
+            item.span,
+            item.steps.join(", ")
+        );
+    }
+}
+
+/// A record that the program could have made. In the faulty one, each item failed at the first step that is in its text, or,
+/// if it is itself a pointer that no step is in, at what it points to.
+fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
+    let mut record = vec![0; layout.size as usize];
+    put(&mut record, wire::EVENT, &layout.event.to_le_bytes());
+    put(&mut record, wire::CPU, &3u32.to_le_bytes());
+    put(&mut record, wire::TIME, &1_000_002_000u64.to_le_bytes());
+    put(&mut record, wire::TID, &4242u32.to_le_bytes());
+    put(&mut record, wire::PID, &4200u32.to_le_bytes());
+    for (index, item) in layout.items.iter().enumerate() {
+        let value = item.offset + wire::VALUE;
+        let pointer = 0xffff_8880_0000_1000u64 + 0x100 * index as u64;
+        let step = item
+            .steps
+            .iter()
+            .position(|step| item.label.contains(step.as_str()));
+        if let (true, Some(step)) = (faulty, step) {
+            put(
+                &mut record,
+                item.offset + wire::FAULT,
+                &(step as u32 + 1).to_le_bytes(),
+            );
+            put(&mut record, value, &0u64.to_le_bytes());
+            continue;
+        }
+        if faulty && item.label != "comm" && matches!(item.value, ValueLayout::Pointee { .. } | ValueLayout::String { .. }) {
+            // EFAULT
+            put(&mut record, item.offset + wire::FAULT, &(-14i32).to_le_bytes());
+            put(&mut record, value, &(u64::MAX - 21).to_le_bytes());
+            continue;
+        }
+        match &item.value {
+            ValueLayout::Scalar => put(&mut record, value, &(1 + index as u64).to_le_bytes()),
+            ValueLayout::Pointee { copied, .. } => {
+                put(&mut record, value, &pointer.to_le_bytes());
+                put(&mut record, value + 8, &pattern(*copied));
+            }
+            ValueLayout::Bytes { copied, .. } => put(&mut record, value, &pattern(*copied)),
+            ValueLayout::String { capacity } => {
+                let text = &b"eth0"[..4.min(*capacity as usize)];
+                put(
+                    &mut record,
+                    item.offset + wire::LENGTH,
+                    &(text.len() as u32).to_le_bytes(),
+                );
+                put(&mut record, value, text);
+            }
+            ValueLayout::Buffer { capacity } => {
+                put(&mut record, item.offset + wire::LENGTH, &capacity.to_le_bytes());
+                put(&mut record, value, &pattern(*capacity));
+            }
+        }
+    }
+    record
+}
+
+/// Bytes that tell members apart: each eight of them are a small number.
+fn pattern(size: u32) -> Vec<u8> {
+    (0..size)
+        .map(|at| if at % 8 == 0 { (at / 8 + 1) as u8 } else { 0 })
+        .collect()
+}
+
+fn put(record: &mut [u8], at: u32, bytes: &[u8]) {
+    let at = at as usize;
+    record[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn every_stage_is_as_expected() {
+    let types = mini_kernel();
+    let dir = bless::golden("");
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) => panic!("{}: {error}", dir.display()),
+    };
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|ext| ext == "query"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 25, "only {} golden queries", files.len());
+    let mut differences = String::new();
+    for file in &files {
+        let got = answer(&question(&bless::read(Path::new(file))), &types);
+        bless::compare(&file.with_extension("expect"), &got, &mut differences);
+    }
+    bless::finish(&differences);
+}

@@ -1,0 +1,6 @@
+//! What the test binary is made of.
+
+mod bless;
+mod golden;
+mod judge;
+mod verifier;
