@@ -42,9 +42,15 @@ fn all_accepted(judge: &mut Judge, names: &[String], subject: Subject, typed: bo
         };
         let text = sweep::query(&judge.types, &func, subject, 1);
         match judge.judge(&text, typed) {
-            Verdict::Accepted { .. } => accepted += 1,
+            Verdict::Accepted { insns, verified } => {
+                assert!(
+                    insns > 0 && verified > 0,
+                    "{text}: an accepted program has instructions"
+                );
+                accepted += 1;
+            }
             // What the types of this kernel hide is no failure, as long as it is rare.
-            Verdict::Wrong(_) | Verdict::Unsupported(_) => {}
+            Verdict::Wrong(why) | Verdict::Unsupported(why) => assert!(!why.is_empty(), "{text}: no reason"),
             Verdict::Bug(why) | Verdict::Panic(why) => wrong.push(format!("{text}: {why}")),
             Verdict::Refused(why, log) => wrong.push(format!("{text}: {why}\n{log}")),
         }
