@@ -17,6 +17,8 @@ pub mod lower;
 pub mod parser;
 pub mod sema;
 pub mod span;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod sweep;
 pub mod typed;
 pub mod types;
 pub mod wire;

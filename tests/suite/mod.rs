@@ -4,5 +4,7 @@ mod bless;
 mod diagnostics;
 mod exec;
 mod golden;
+mod judge;
 mod machine;
 mod reference;
+mod verifier;
