@@ -311,7 +311,9 @@ impl Stage<'_> {
             (
                 Shown::Scalar(_) | Shown::Pointer(..) | Shown::Memory(..) | Shown::String(_) | Shown::Comm,
                 _,
-            ) => return Err(format!("{told}, and its layout is {:?}", item.value)),
+            ) => {
+                return Err(format!("{told}, of {:?} as {:?}", item.ty, item.value));
+            }
         };
         if right { Ok(fault != 0) } else { Err(told) }
     }
@@ -676,7 +678,7 @@ impl<'a> Generator<'a> {
                     _ => self.below(len as usize).to_string(),
                 };
                 // A constant that is out of bounds is refused, and rightly.
-                let index = if index.contains("->") {
+                let index = if index.contains("->") && !index.contains("sizeof") {
                     index
                 } else {
                     self.below(len as usize).to_string()
