@@ -62,10 +62,25 @@ fn main() -> ExitCode {
             {
                 return ExitCode::SUCCESS;
             }
-            complain(&format!("ksnoop-jit: {error:#}"));
+            complain(&format!("ksnoop-jit: {}", chain(&error)));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and what is behind it. Most of ours say what the system call said themselves; that is not told twice.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// A line on stderr; if that is closed there is nobody to tell.

@@ -69,7 +69,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         return dump_all(cli, &queries, &types, &target);
     }
     if let runtime::Answer::No(why) = caps.privileged() {
-        return Err(anyhow!("{why}").into());
+        return Err(anyhow!("{why}: run it as root, or give it CAP_BPF and CAP_PERFMON").into());
     }
     session(cli, &queries, &types, target)
 }
@@ -326,65 +326,66 @@ fn attach(
     job: Job,
     shared: Option<runtime::Maps>,
 ) -> Result<Option<Running>, Failure> {
-    let ways = ways(cli);
-    for (tried, typed) in ways.iter().enumerate() {
-        let last = tried + 1 == ways.len();
-        let artifact = match compile::generate(query, types, target, Job { typed: *typed, ..job }) {
+    let name = &query.probe.func().name;
+    let mut refused: Vec<String> = Vec::new();
+    for typed in ways(cli).iter().copied() {
+        let artifact = match compile::generate(query, types, target, Job { typed, ..job }) {
             Ok(artifact) => artifact,
-            Err(CompileError::Unsupported(why)) if !last => {
-                if cli.verbose > 0 {
-                    complain(&format!(
-                        "{}: {why}; trying the next way",
-                        query.probe.func().name
-                    ));
-                }
+            Err(CompileError::Unsupported(why)) => {
+                refused.push(why);
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        match load(cli, query, types, &artifact, shared.clone()) {
-            Ok(loaded) if cli.check => {
-                for stats in loaded.stats()? {
-                    println(&format!(
-                        "{}: the verifier accepts it as {}: {} instructions, {} verified",
-                        query.text,
-                        how(&artifact),
-                        stats.translated_bytes / 8,
-                        stats.verified_insns
-                    ))?;
-                    if cli.verbose > 1 {
-                        println(&stats.log)?;
-                    }
-                }
-                return Ok(None);
+        let how = how(&artifact);
+        let loaded = match load(cli, query, types, &artifact, shared.clone()) {
+            Ok(loaded) => loaded,
+            Err(error) if error.another_kind_may_work() => {
+                refused.push(format!("{how}: {error}"));
+                continue;
             }
-            Ok(loaded) => match loaded.attach() {
-                Ok(attached) => {
-                    let how = how(&artifact);
-                    let layouts = artifact
-                        .programs
-                        .into_iter()
-                        .filter_map(|lowered| lowered.layout)
-                        .collect();
-                    return Ok(Some(Running {
-                        attached,
-                        layouts,
-                        how,
-                    }));
+            Err(error) => return Err(explained(query, error)),
+        };
+        if cli.check {
+            for stats in loaded.stats()? {
+                println(&format!(
+                    "{}: the verifier accepts it as {how}: {} instructions, {} verified",
+                    query.text,
+                    stats.translated_bytes / 8,
+                    stats.verified_insns
+                ))?;
+                if cli.verbose > 1 {
+                    println(&stats.log)?;
                 }
-                Err(error) if error.another_kind_may_work() && !last => next(cli, &error),
-                Err(error) => return Err(explained(query, error)),
-            },
-            Err(error) if error.another_kind_may_work() && !last => next(cli, &error),
+            }
+            return Ok(None);
+        }
+        match loaded.attach() {
+            Ok(attached) => {
+                for why in refused.iter().filter(|_| cli.verbose > 0) {
+                    complain(&format!("{name}: not by {why}"));
+                }
+                let layouts = artifact
+                    .programs
+                    .into_iter()
+                    .filter_map(|lowered| lowered.layout)
+                    .collect();
+                return Ok(Some(Running {
+                    attached,
+                    layouts,
+                    how,
+                }));
+            }
+            Err(error) if error.another_kind_may_work() => {
+                let why = explanation(query).map_or(String::new(), |why| format!(" ({why})"));
+                refused.push(format!("{how}: {error}{why}"));
+            }
             Err(error) => return Err(explained(query, error)),
         }
     }
-    Err(anyhow!("no way to attach {}", query.probe.func().name).into())
-}
-
-fn next(cli: &Cli, error: &runtime::RuntimeError) {
-    if cli.verbose > 0 {
-        complain(&format!("{error}; trying the next way"));
+    match refused.as_slice() {
+        [only] => Err(anyhow!("can't trace `{name}`: {only}").into()),
+        all => Err(anyhow!("can't trace `{name}`:\n  {}", all.join("\n  ")).into()),
     }
 }
 
@@ -395,46 +396,43 @@ fn println(text: &str) -> Result<(), Failure> {
 
 /// Adds to an attach error what the kernel's lists say about the function.
 fn explained(query: &typed::Query, error: runtime::RuntimeError) -> Failure {
-    let Probe::Function(func) = &query.probe else {
-        return error.into();
-    };
-    let runtime::RuntimeError::Attach(_) = error else {
-        return error.into();
-    };
-    let found = runtime::symbols::Symbols::new()
-        .lookup(&[&func.name])
-        .unwrap_or_default();
-    let why = match found.iter().find(|symbol| symbol.name == func.name) {
-        None if found.is_empty() => {
-            format!(
-                "`{}` is in BTF but not among the kernel's symbols: it is inlined everywhere",
-                func.name
-            )
+    match (&error, explanation(query)) {
+        (runtime::RuntimeError::Attach(_), Some(why)) => {
+            Failure::Host(anyhow::Error::new(error).context(why))
         }
+        _ => error.into(),
+    }
+}
+
+/// Why a function can't be hooked, if the kernel's symbols and lists tell.
+fn explanation(query: &typed::Query) -> Option<String> {
+    let Probe::Function(func) = &query.probe else {
+        return None;
+    };
+    let name = &func.name;
+    let found = runtime::symbols::Symbols::new().lookup(&[name]).ok()?;
+    match found.iter().find(|symbol| symbol.name == *name) {
+        None if found.is_empty() => Some(format!(
+            "`{name}` is in BTF but not among the kernel's symbols: it is inlined everywhere"
+        )),
         None => {
             let names: Vec<&str> = found.iter().map(|symbol| symbol.name.as_str()).collect();
-            format!(
-                "the compiler made copies of `{}`: {}; name one of them",
-                func.name,
+            Some(format!(
+                "the compiler made copies of `{name}`: {}; name one of them",
                 names.join(", ")
-            )
+            ))
         }
         Some(symbol) => match runtime::symbols::explain(symbol) {
-            runtime::symbols::Traceable::Yes => return error.into(),
-            runtime::symbols::Traceable::NoSymbol => format!("`{}` has no symbol", func.name),
-            runtime::symbols::Traceable::DenyListed => {
-                format!(
-                    "`{}` is on the kernel's list of functions that must not be probed",
-                    func.name
-                )
-            }
-            runtime::symbols::Traceable::NoFtraceSite => {
-                format!("`{}` is `notrace`: the kernel has no place to hook it", func.name)
-            }
-            runtime::symbols::Traceable::Unknown(_) => return error.into(),
+            runtime::symbols::Traceable::Yes | runtime::symbols::Traceable::Unknown(_) => None,
+            runtime::symbols::Traceable::NoSymbol => Some(format!("`{name}` has no symbol")),
+            runtime::symbols::Traceable::DenyListed => Some(format!(
+                "`{name}` is on the kernel's list of functions that must not be probed"
+            )),
+            runtime::symbols::Traceable::NoFtraceSite => Some(format!(
+                "`{name}` is `notrace`: the kernel has no place to hook it"
+            )),
         },
-    };
-    Failure::Host(anyhow::Error::new(error).context(why))
+    }
 }
 
 fn load(

@@ -2,7 +2,7 @@
 //! to be done with its bytes, worked out once and kept. Never looks at a record, and never follows a by-value member
 //! into its type, so that types that contain themselves do no harm here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::ctype::CType;
@@ -124,14 +124,14 @@ impl Enum {
 /// All shapes that were needed so far.
 pub(super) struct Shapes<'a> {
     types: &'a Types,
-    known: HashMap<TypeId, Rc<Shape>>,
+    known: BTreeMap<TypeId, Rc<Shape>>,
 }
 
 impl<'a> Shapes<'a> {
     pub(super) fn new(types: &'a Types) -> Shapes<'a> {
         Shapes {
             types,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
         }
     }
 

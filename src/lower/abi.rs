@@ -41,12 +41,16 @@ pub(super) fn slots(types: &Types, func: &Func) -> Vec<Location> {
         .collect()
 }
 
+/// So many words of a trampoline's context can a program load (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
+const CONTEXT_WORDS: i16 = 12;
+
 /// Where a trampoline puts the return value: behind the arguments.
 pub(super) fn return_slot(types: &Types, func: &Func) -> Location {
     let used: i16 = func.params.iter().map(|param| words_of(types, param.ty)).sum();
     let words = words_of(types, func.ret);
-    if words > 1 {
-        // A trampoline keeps one register of it only.
+    if words > 1 || used + words > CONTEXT_WORDS {
+        // A trampoline keeps one register of it only, and the verifier lets nobody look behind the last argument that
+        // a function may have.
         return Location::Unknown;
     }
     Location::Words(vec![used * 8])

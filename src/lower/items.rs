@@ -25,7 +25,7 @@ impl Lower<'_> {
                         if this.b.type_of(value) == Type::Ptr(crate::ir::Space::Btf) {
                             this.good(value, pointer.span);
                         }
-                        this.learn(Key::Visited(pointer.kind.clone()), value);
+                        this.learn(Key::Visited(pointer.clone()), value);
                         this.group_inside(items, layouts, &sharers);
                     });
                     self.known.truncate(known);
@@ -52,17 +52,13 @@ impl Lower<'_> {
     fn shared(&self, items: &[Item], left: &[usize]) -> Option<(Expr, Vec<usize>)> {
         let first = *left.first()?;
         for pointer in pointers(&items[first]) {
-            if self.find(&Key::Visited(pointer.kind.clone())).is_some() {
+            if self.find(&Key::Visited(pointer.clone())).is_some() {
                 continue;
             }
             let sharers: Vec<usize> = left
                 .iter()
                 .copied()
-                .filter(|index| {
-                    pointers(&items[*index])
-                        .iter()
-                        .any(|other| other.kind == pointer.kind)
-                })
+                .filter(|index| pointers(&items[*index]).iter().any(|other| *other == pointer))
                 .collect();
             if sharers.len() > 1 {
                 return Some((pointer.clone(), sharers));
@@ -202,7 +198,7 @@ impl Lower<'_> {
             let left = size - done as u32;
             let step = [8u32, 4, 2, 1]
                 .into_iter()
-                .find(|step| *step <= left && (from_at + done) as u32 % step == 0)
+                .find(|step| *step <= left && ((from_at + done) as u32).is_multiple_of(*step))
                 .unwrap_or(1);
             let width = super::expr::width(step);
             let word = self.b.load(Type::Int, width, from, from_at + done);

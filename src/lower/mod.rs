@@ -13,6 +13,7 @@ mod items;
 mod memory;
 mod program;
 mod stash;
+mod walk;
 
 pub use program::{Id, lower};
 

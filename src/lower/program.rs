@@ -144,10 +144,10 @@ pub(super) struct Known {
 /// What was computed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Key {
-    /// The value of an expression, by its text-independent form.
-    Expr(typed::ExprKind),
+    /// The value of an expression, wherever it is written.
+    Expr(typed::Expr),
     /// This pointer has been read, and tested if it is typed, for a group of items.
-    Visited(typed::ExprKind),
+    Visited(typed::Expr),
     /// This pointer has been found good.
     Good(Value),
     /// A struct passed or returned by value has been put on the stack.

@@ -51,7 +51,7 @@ impl Sema<'_> {
                         "this operator does not work on a pointer",
                     )
                     .label("needs numbers")
-                    .secondary(at, format!("a `{name}`"))
+                    .secondary(at, format!("its type is `{name}`"))
                     .help("cast it to a number first: `(u64)p`"),
                 )
             }
@@ -70,7 +70,7 @@ impl Sema<'_> {
                 {
                     let name = spell(self.types, &ty);
                     return self.report(
-                        Diagnostic::error(Code::BadShift, b.span, format!("a `{name}` has {bits} bits"))
+                        Diagnostic::error(Code::BadShift, b.span, format!("type `{name}` has {bits} bits"))
                             .label(format!("a shift by {by} is undefined")),
                     );
                 }

@@ -61,7 +61,7 @@ impl Sema<'_> {
                                 pointer.span,
                                 "`container_of` takes a pointer",
                             )
-                            .label(format!("this is a `{name}`")),
+                            .label(format!("its type is `{name}`")),
                         );
                     }
                     let back = (place.offset as i64).wrapping_neg();
@@ -94,7 +94,7 @@ impl Sema<'_> {
                         let name = spell(self.types, &pointer.ty);
                         return self.report(
                             Diagnostic::error(Code::NotPointer, pointer.span, "`user` takes a pointer")
-                                .label(format!("this is a `{name}`"))
+                                .label(format!("its type is `{name}`"))
                                 .help("cast a number first: `user((struct x *)n)`"),
                         );
                     }
@@ -134,7 +134,7 @@ impl Sema<'_> {
                                     expr.span,
                                     "`is_err` takes a pointer or a number of 4 or 8 bytes",
                                 )
-                                .label(format!("this is a `{name}`")),
+                                .label(format!("its type is `{name}`")),
                             )
                         }
                     }
@@ -337,7 +337,7 @@ impl Sema<'_> {
             let name = spell(self.types, &place.ty);
             return self.report(
                 Diagnostic::error(Code::StringOperand, expr.span, "this is no string")
-                    .label(format!("a `{name}`")),
+                    .label(format!("its type is `{name}`")),
             );
         }
         let pointer = self.rvalue(operand)?;
@@ -348,7 +348,7 @@ impl Sema<'_> {
             let name = spell(self.types, &pointer.ty);
             return self.report(
                 Diagnostic::error(Code::NotPointer, expr.span, "a string is at an address")
-                    .label(format!("this is a `{name}`")),
+                    .label(format!("its type is `{name}`")),
             );
         }
         let already_user = match class(self.types, &pointer.ty) {

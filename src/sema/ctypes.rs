@@ -99,11 +99,13 @@ pub(super) fn promote(class: &Class, width: Option<u8>) -> Option<CType> {
     let Class::Int { bytes, signed } = class else {
         return (*class == Class::Bool).then_some(CType::INT);
     };
-    // A bitfield all of whose values an `int` holds becomes one, whatever its declared type (as gcc does).
-    if let Some(width) = width
-        && (width < 32 || (width == 32 && *signed))
-    {
-        return Some(CType::INT);
+    // A bitfield all of whose values an `int` or `unsigned int` holds becomes one, whatever its declared type, as gcc and
+    // clang do.
+    match width {
+        Some(..32) => return Some(CType::INT),
+        Some(32) if *signed => return Some(CType::INT),
+        Some(32) => return Some(CType::UINT),
+        Some(_) | None => {}
     }
     Some(match bytes {
         1 | 2 => CType::INT,

@@ -92,7 +92,7 @@ impl Sema<'_> {
                         place.span,
                         format!("`{name}` is not a value to compute with"),
                     )
-                    .label(format!("this is a {name}"));
+                    .label(format!("its type is `{name}`"));
                     if let CType::Btf(id) = place.ty
                         && let Some(first) = self.types.member_names(id).first()
                     {
@@ -144,7 +144,7 @@ impl Sema<'_> {
                 let name = spell(self.types, &expr.ty);
                 self.report(
                     Diagnostic::error(Code::TypeClash, expr.span, format!("{what} needs a number"))
-                        .label(format!("this is a `{name}`")),
+                        .label(format!("its type is `{name}`")),
                 )
             }
         }
@@ -202,8 +202,9 @@ impl Sema<'_> {
     pub(super) fn address_of(&mut self, place: Place, ty: CType, span: Span) -> R<Expr> {
         if place.bits.is_some() {
             return self.report(
-                Diagnostic::error(Code::BitfieldAddress, span, "a bitfield has no address")
-                    .label("this is a bitfield"),
+                Diagnostic::error(Code::BitfieldAddress, place.span, "a bitfield has no address")
+                    .label("this is a bitfield")
+                    .help("its value can be shown without the `&`"),
             );
         }
         match place.base {
@@ -215,10 +216,11 @@ impl Sema<'_> {
             Base::Arg(_) | Base::Return => self.report(
                 Diagnostic::error(
                     Code::NoAddress,
-                    span,
+                    place.span,
                     "this is passed in registers and has no address",
                 )
-                .label("passed by value"),
+                .label("passed by value")
+                .help("its value can be shown without the `&`"),
             ),
         }
     }
@@ -229,7 +231,7 @@ impl Sema<'_> {
             let name = spell(self.types, &pointer.ty);
             return self.report(
                 Diagnostic::error(Code::NotPointer, pointer.span, "only a pointer can be followed")
-                    .label(format!("this is a `{name}`"))
+                    .label(format!("its type is `{name}`"))
                     .help("cast it to a pointer first, such as `(struct sk_buff *)x`"),
             );
         };
@@ -426,7 +428,7 @@ impl Sema<'_> {
                 let name = spell(self.types, &scalar.ty);
                 self.report(
                     Diagnostic::error(Code::TypeClash, expr.span, "a condition is a number or a pointer")
-                        .label(format!("this is a `{name}`")),
+                        .label(format!("its type is `{name}`")),
                 )
             }
         }
@@ -538,9 +540,9 @@ impl Sema<'_> {
                 at,
                 format!("`{x}` and `{y}` can't be combined so"),
             )
-            .label(format!("a `{x}`"))
+            .label(format!("its type is `{x}`"))
             .secondary(op, "by this operator")
-            .secondary(b.span, format!("a `{y}`")),
+            .secondary(b.span, format!("its type is `{y}`")),
         )
     }
 
@@ -581,7 +583,11 @@ impl Sema<'_> {
             return;
         }
         let c = wrap(constant.constant().unwrap_or(0), bytes, signed);
-        let c = if signed { i128::from(c) } else { i128::from(c as u64) };
+        let c = if signed {
+            i128::from(c)
+        } else {
+            i128::from(c as u64)
+        };
         let always = match op {
             Relation::Eq => (c < min || c > max).then_some(false),
             Relation::Ne => (c < min || c > max).then_some(true),
@@ -668,17 +674,20 @@ impl Sema<'_> {
             let name = spell(this.types, ty);
             this.report(
                 Diagnostic::error(Code::StringOperand, span, "this is not a string")
-                    .label(format!("a `{name}`"))
+                    .label(format!("its type is `{name}`"))
                     .help("a `char *` or a `char` array is one; `str(p)` takes any pointer for one"),
             )
         };
         match operand {
             Operand::Comm(_) => Ok(Text::Comm),
-            Operand::Str(_, span) => self.report(Diagnostic::error(
-                Code::StringOperand,
-                span,
-                "two literals are never worth comparing",
-            )),
+            Operand::Str(_, span) => self.report(
+                Diagnostic::error(
+                    Code::StringOperand,
+                    span,
+                    "a literal is compared with something that is read",
+                )
+                .label("this is a literal, as the other side is"),
+            ),
             Operand::Value(pointer) => match class(self.types, &pointer.ty) {
                 Class::Ptr(to) if self.is_char(&to) => {
                     let memory = self.memory_of(&pointer, &to);

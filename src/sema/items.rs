@@ -136,6 +136,9 @@ impl Sema<'_> {
             return Ok(());
         }
         let operand = self.operand(expr)?;
+        if let Some(label) = &item.label {
+            self.check_label(label, expr, &operand)?;
+        }
         let format = match &item.format {
             Some(format) => Some(self.format(format)?),
             None => None,
@@ -157,6 +160,34 @@ impl Sema<'_> {
         }
         parts.items.push(shown);
         Ok(())
+    }
+
+    /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
+    fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
+        let constant = match operand {
+            Operand::Value(value) => value.constant().is_some(),
+            Operand::Str(..) => true,
+            Operand::Place(_) | Operand::Comm(_) => false,
+        };
+        if !constant {
+            return Ok(());
+        }
+        let between = Span {
+            start: label.span.end,
+            end: expr.span.start,
+        };
+        let at = between.text(self.text).find('=').unwrap_or(0) + between.start as usize;
+        let value = expr.span.text(self.text).to_string();
+        self.report(
+            Diagnostic::error(
+                Code::AssignForEqual,
+                Span::new(at, at + 1),
+                "`=` gives a label to what is shown, it does not compare",
+            )
+            .label("did you mean `==`?")
+            .secondary(expr.span, "a constant is not worth showing")
+            .help(format!("to compare, write `{} == {value}`", label.node)),
+        )
     }
 
     /// `entry(e)` and `exit(e)`.
@@ -261,7 +292,7 @@ impl Sema<'_> {
             let name = spell(self.types, &ty);
             return self.report(
                 Diagnostic::error(Code::BadFormat, span, "a user string is at an address")
-                    .label(format!("this is a `{name}`")),
+                    .label(format!("its type is `{name}`")),
             );
         }
         Ok(super::expr::value(ExprKind::AsUser(Box::new(pointer)), ty, span))
@@ -305,10 +336,10 @@ impl Sema<'_> {
             Diagnostic::error(
                 Code::BadFormat,
                 format.span,
-                format!("format `{}` does not fit a `{name}`", format.node),
+                format!("format `{}` does not fit type `{name}`", format.node),
             )
             .label("can't show it so")
-            .secondary(item.span, format!("this is a `{name}`")),
+            .secondary(item.span, format!("its type is `{name}`")),
         )
     }
 

@@ -52,19 +52,49 @@ impl Sema<'_> {
         }
         let mut diag = Diagnostic::error(Code::UnknownName, span, format!("`{name}` is not known here"))
             .label("neither an argument nor a built-in, an errno or an enum constant");
-        let near = closest(
+        let mut near = closest(
             name,
             self.params
                 .iter()
                 .map(|p| p.name.clone())
                 .chain(BUILTINS.iter().map(|b| b.to_string())),
         );
+        if near.is_empty() {
+            near = self.members_named(name);
+        }
+        if near.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        {
+            let constants = self.types.enum_constants();
+            let errnos = errno::all().map(|(name, _)| name.to_string());
+            near = closest(name, constants.into_iter().chain(errnos));
+        }
         if !near.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
             diag = diag.help(format!("did you mean {}?", near.join(" or ")));
         }
         diag = diag.note(self.arguments_note());
         self.report(diag)
+    }
+
+    /// How the arguments that have such a member would be written with it.
+    fn members_named(&self, name: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for param in self.params {
+            let (arrow, outer) = match class(self.types, &CType::Btf(param.ty)) {
+                Class::Ptr(to) => ("->", class(self.types, &to)),
+                direct => (".", direct),
+            };
+            if let Class::Composite(id) = outer
+                && self.types.member(id, name).is_ok()
+            {
+                found.push(format!("{}{arrow}{name}", param.name));
+            }
+        }
+        found.truncate(3);
+        found
     }
 
     /// `$name`.
@@ -76,7 +106,7 @@ impl Sema<'_> {
         if let Some(number) = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
             return match number.checked_sub(1) {
                 Some(index) if index < self.params.len() => self.argument(index, span),
-                Some(_) | None => self.no_such_argument(name, span),
+                Some(_) | None => self.no_such_argument(&format!("${name}"), span),
             };
         }
         match self.builtin_value(name, span) {
@@ -143,7 +173,11 @@ impl Sema<'_> {
     }
 
     fn no_such_argument(&mut self, name: &str, span: Span) -> R<Operand> {
-        let note = self.arguments_note();
+        let note = match name.starts_with('$') {
+            _ if self.params.is_empty() => self.arguments_note(),
+            true => format!("{}; `$arg1` is the first", self.arguments_note()),
+            false => format!("{}; `arg0` is the first", self.arguments_note()),
+        };
         self.report(
             Diagnostic::error(Code::UnknownName, span, format!("there is no argument `{name}`"))
                 .label(match self.params.len() {

@@ -74,7 +74,7 @@ impl Sema<'_> {
                     return self.report(
                         Diagnostic::error(Code::DotForArrow, operator, format!("`{name}` is a pointer"))
                             .label("`.` needs the struct itself")
-                            .secondary(at, format!("this is a `{name}`"))
+                            .secondary(at, format!("its type is `{name}`"))
                             .help(format!("use an arrow: `->{}`", field.node)),
                     );
                 }
@@ -119,7 +119,7 @@ impl Sema<'_> {
         let name = spell(self.types, ty);
         self.report(
             Diagnostic::error(Code::NotComposite, at, format!("`{name}` has no members"))
-                .label(format!("a `{name}`, neither a struct nor a pointer to one"))
+                .label(format!("`{name}` is neither a struct nor a pointer to one"))
                 .secondary(field.span, "so this names nothing"),
         )
     }
@@ -250,7 +250,7 @@ impl Sema<'_> {
                         at,
                         "only an array or a pointer can be indexed",
                     )
-                    .label(format!("this is a `{name}`")),
+                    .label(format!("its type is `{name}`")),
                 )
             }
         }
@@ -290,7 +290,7 @@ impl Sema<'_> {
                     } else {
                         "not a usable index".to_string()
                     })
-                    .secondary(array.span, format!("a `{name}`")),
+                    .secondary(array.span, format!("its type is `{name}`")),
                 );
             };
             let path = array.path.map(|mut path| {

@@ -94,7 +94,13 @@ fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Re
         for (func, prototype) in found.iter().zip(&prototypes) {
             diag = diag.note(format!("in {}: {prototype}", types.module_name(func.id.module)));
         }
-        return Err(Box::new(diag.help("`MODULE:FUNC` chooses one")));
+        let first = found[0].id.module;
+        let diag = if found.iter().all(|func| func.id.module == first) {
+            diag.note("a module's name does not choose between them: they are in the same one")
+        } else {
+            diag.help("`MODULE:FUNC` chooses one")
+        };
+        return Err(Box::new(diag));
     }
     match found.into_iter().next() {
         Some(func) => Ok(Func {
@@ -116,7 +122,11 @@ fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Re
             for number in 0..types.module_count() {
                 all.extend(types.functions(number).into_iter().map(|(_, name)| name));
             }
-            Err(Box::new(with_near(diag, stem, all.iter().map(String::as_str))))
+            let mut diag = with_near(diag, stem, all.iter().map(String::as_str));
+            if diag.help.is_empty() {
+                diag = diag.help("`ksnoop-jit list '*PART*'` searches by a part of the name");
+            }
+            Err(Box::new(diag))
         }
     }
 }

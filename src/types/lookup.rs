@@ -123,6 +123,19 @@ impl Types {
         found
     }
 
+    /// The names of all enum constants, for suggestions. Reads every enum of every object.
+    pub fn enum_constants(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for module in 0..self.module_count() {
+            self.scan(module, |object, _, raw| match raw {
+                btf_rs::Type::Enum(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
+                btf_rs::Type::Enum64(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
+                _ => {}
+            });
+        }
+        names
+    }
+
     /// A typed tracepoint as a function: the arguments that the event passes, without the leading `void *__data`.
     /// Types come from the `btf_trace_` typedef, which all events have; parameter names, which it lacks, from the
     /// functions that the tracepoint macros make.

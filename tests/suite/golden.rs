@@ -156,12 +156,17 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
                 pointee,
                 copied,
                 full,
-            } => format!("pointer and {copied} of {full} bytes of {}", types.c_name(*pointee)),
+            } => format!(
+                "pointer and {copied} of {full} bytes of {}",
+                types.c_name(*pointee)
+            ),
             ValueLayout::Bytes { copied, full } => format!("{copied} of {full} bytes"),
             ValueLayout::String { capacity } => format!("string of at most {capacity} bytes"),
             ValueLayout::Buffer { capacity } => format!("at most {capacity} bytes"),
         };
-        let format = item.format.map_or(String::new(), |format| format!(" as {format:?}"));
+        let format = item
+            .format
+            .map_or(String::new(), |format| format!(" as {format:?}"));
         let _ = writeln!(
             out,
             "  +{} `{}`: {ty}, {value}{format}, query {:?}, steps [{}]",
@@ -198,7 +203,13 @@ fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
             put(&mut record, value, &0u64.to_le_bytes());
             continue;
         }
-        if faulty && item.label != "comm" && matches!(item.value, ValueLayout::Pointee { .. } | ValueLayout::String { .. }) {
+        if faulty
+            && item.label != "comm"
+            && matches!(
+                item.value,
+                ValueLayout::Pointee { .. } | ValueLayout::String { .. }
+            )
+        {
             // EFAULT
             put(&mut record, item.offset + wire::FAULT, &(-14i32).to_le_bytes());
             put(&mut record, value, &(u64::MAX - 21).to_le_bytes());

@@ -1,6 +1,10 @@
 //! What the test binary is made of.
 
 mod bless;
+mod diagnostics;
+mod exec;
 mod golden;
 mod judge;
+mod machine;
+mod reference;
 mod verifier;

@@ -1,47 +1,9 @@
 //! BTF that no compiler would make: nothing panics, loops or recurses without bound.
 
-use crate::types::mini::mini_target;
+use crate::fuzzing::ask_everything;
 use crate::types::testing::{mini_kernel_bytes, mini_module_bytes, types_of};
 use crate::types::write::{BtfWriter, FUNC_STATIC, Field, INT_SIGNED};
-use crate::types::{NameKind, Type, TypeId, Types};
-
-/// Asks everything about every id, and some that do not exist.
-fn exercise(types: &Types) {
-    let ids = types.module_count();
-    for module in 0..=ids {
-        let mut names = Vec::new();
-        for id in (0..400).chain([u32::MAX - 1, u32::MAX]) {
-            let id = TypeId { module, id };
-            let _ = types.get(id);
-            types.strip(id);
-            types.strip_mods(id);
-            types.complete(id);
-            types.size_of(id);
-            types.has_type_tag(id, "user");
-            assert!(types.c_name(id).len() < 200_000);
-            assert!(types.c_decl(id, "x").len() < 200_000);
-            types.layout_c(id);
-            types.member_names(id);
-            let _ = types.member(id, "nowhere");
-            if let Some(func) = types.func(id) {
-                types.prototype(&func);
-                names.push(func.name);
-            }
-            let mini = mini_target(types, &[(id, None), (id, Some("root".to_string()))]);
-            btf_rs::Btf::from_bytes(&mini.bytes).expect("the mini target is readable");
-        }
-        types.functions(module);
-        for name in names {
-            types.functions_named(&name);
-            types.find(NameKind::Any, &name);
-        }
-    }
-    types.enum_constant("nowhere");
-    for event in types.tracepoints() {
-        types.tracepoint_proto(&event);
-    }
-    types.names_of(NameKind::Any);
-}
+use crate::types::{Type, TypeId, Types};
 
 #[test]
 fn cycles() {
@@ -104,7 +66,7 @@ fn cycles() {
     assert_eq!(types.size_of(id(huge)), None);
     assert_eq!(types.size_of(id(array)), None);
     assert_eq!(types.get(id(123_456)), Type::Void);
-    exercise(&types);
+    ask_everything(&types);
 }
 
 #[test]
@@ -124,7 +86,7 @@ fn deep_and_wide() {
     for _ in 0..200 {
         chain = w.typedef("t", chain);
     }
-    exercise(&types_of(&w));
+    ask_everything(&types_of(&w));
 }
 
 #[test]
@@ -156,7 +118,7 @@ fn damaged_bytes() {
         if let Ok(split) = split {
             types.add_module("kvm", split);
         }
-        exercise(&types);
+        ask_everything(&types);
     }
     assert!(readable > 0);
 }

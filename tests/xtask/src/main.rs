@@ -1,13 +1,14 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing, and never attaches to this machine's kernel: what is traced
-//! is always a guest's.
+//! that it does not name when the tool is missing. Only `bench-startup` and `verifier-sweep` touch this machine's
+//! kernel; what the others trace is always a guest's.
 
 mod ci;
 mod demo;
 mod host;
 mod matrix;
+mod startup;
 mod sweep;
 mod vm;
 
@@ -26,6 +27,7 @@ cargo xtask COMMAND
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
       --every                       all that its BTF has       --sample N   so many (default 500)
       --seed S                      other queries              --logs       show the verifier's logs
+  bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
   ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     let done = match command {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
+        "bench-startup" => startup::run(rest),
         "ci" => ci::run(rest),
         "verifier-sweep" => sweep::run(rest),
         "help" | "-h" | "--help" => {

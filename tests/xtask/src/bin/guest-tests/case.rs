@@ -60,6 +60,14 @@ pub(crate) enum End {
     Itself,
 }
 
+/// What tells a case's events from those of others.
+struct Marks<'a> {
+    groups: &'static [&'static str],
+    function: &'a str,
+    /// The labels of its events, each list once.
+    labels: Vec<Vec<&'a str>>,
+}
+
 impl Case {
     pub(crate) fn new(name: &str, query: &str, work: Work) -> Self {
         Self {
@@ -114,6 +122,105 @@ impl Case {
         let [mut auto, kprobe] = self.both();
         auto.name = auto.name.replace("@auto", "@fentry");
         [auto.options(&["--attach", "fentry"]), kprobe]
+    }
+
+    /// What its events are known by among those of other queries; nothing if it must have the tool for itself.
+    fn shares(&self) -> Option<Marks<'_>> {
+        let Work::Groups(groups, wants) = &self.work else {
+            return None;
+        };
+        let [query] = self.queries.as_slice() else {
+            return None;
+        };
+        if self.scope != Scope::All || self.end != End::Interrupted {
+            return None;
+        }
+        let function = query.split('(').next()?.rsplit(':').next()?;
+        let mut labels: Vec<Vec<&str>> = Vec::new();
+        for want in wants {
+            let of: Vec<&str> = want.values.iter().map(|(label, _)| label.as_str()).collect();
+            if !labels.contains(&of) {
+                labels.push(of);
+            }
+        }
+        Some(Marks {
+            groups,
+            function,
+            labels,
+        })
+    }
+
+    /// Whether one run of the tool can do both, and it can still be told whose event is whose.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        let (Some(mine), Some(others)) = (self.shares(), other.shares()) else {
+            return false;
+        };
+        let told_apart = mine.function != others.function
+            || (!mine.labels.is_empty()
+                && !others.labels.is_empty()
+                && mine.labels.iter().all(|labels| !others.labels.contains(labels)));
+        mine.groups == others.groups && self.options == other.options && told_apart
+    }
+
+    /// Runs cases of which each [`goes_with`](Self::goes_with) each. `None` if that says nothing about any of them:
+    /// then they must run one by one.
+    pub(crate) fn run_all(cases: &[&Self], guest: &Guest) -> Option<Vec<Result<()>>> {
+        let (first, _) = cases.split_first()?;
+        let marks: Vec<Marks<'_>> = cases.iter().filter_map(|case| case.shares()).collect();
+        let wants: Vec<&[Want]> = cases
+            .iter()
+            .filter_map(|case| match &case.work {
+                Work::Groups(_, wants) => Some(wants.as_slice()),
+                Work::Second(_) | Work::Call(_) | Work::Ends { .. } | Work::Own(_) => None,
+            })
+            .collect();
+        if marks.len() != cases.len() || first.needs.is_some_and(|need| guest.provides(need).is_err()) {
+            return None;
+        }
+        let mut args = first.args(&["-v"]);
+        args.extend(cases[1..].iter().flat_map(|case| case.queries.clone()));
+        let ended = || -> Result<Ended> {
+            let mut tool = Tool::start(&guest.tool, &args)?;
+            tool.wait_attached()?;
+            marks[0]
+                .groups
+                .iter()
+                .try_for_each(|group| guest::run_group(group))?;
+            let enough: usize = wants.iter().map(|wants| wants.len()).sum();
+            tool.wait_output(|text| output::events(text, true).is_ok_and(|events| events.len() >= enough));
+            tool.interrupt()?;
+            tool.finish()
+        };
+        let ended = ended().ok()?;
+        let events = output::events(&ended.stdout, false).ok()?;
+        let mut own: Vec<Vec<Event>> = vec![Vec::new(); cases.len()];
+        for event in events {
+            let mut labels: Vec<&str> = Vec::new();
+            for value in &event.values {
+                if !labels.contains(&value.label.as_str()) {
+                    labels.push(&value.label);
+                }
+            }
+            // The only query of a function has all its events, so that a wrong one is seen as such.
+            let of_function = |mark: &&Marks<'_>| mark.function == event.function;
+            let alone = marks.iter().filter(of_function).count() == 1;
+            let owner = marks.iter().position(|mark| {
+                mark.function == event.function && (alone || mark.labels.iter().any(|of| *of == labels))
+            })?;
+            own[owner].push(event);
+        }
+        if ended.status.code() != Some(0) {
+            return None;
+        }
+        let judged = wants
+            .iter()
+            .zip(&own)
+            .map(|(wants, events)| exactly(wants, events, guest));
+        Some(
+            judged
+                .map(|judged| judged.with_context(|| said(&ended)))
+                .collect(),
+        )
     }
 
     pub(crate) fn run(&self, guest: &Guest) -> Result<()> {

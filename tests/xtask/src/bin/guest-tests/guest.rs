@@ -54,13 +54,8 @@ impl Guest {
             .parent()
             .context("this program is nowhere")?
             .to_path_buf();
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
-        let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
-        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-            anyhow::bail!("what release is {release}?");
-        };
         let mut guest = Self {
-            version: (major, minor),
+            version: version()?,
             fixture: Ok(()),
             addresses: BTreeMap::new(),
             tool: here.join("ksnoop-jit"),
@@ -94,6 +89,24 @@ impl Guest {
                 Ok(())
             }
         }
+    }
+}
+
+fn version() -> Result<Version> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
+    let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        anyhow::bail!("what release is {release}?");
+    };
+    Ok((major, minor))
+}
+
+/// What a byte is as this kernel's `char`: since 6.2 it is built with `-funsigned-char`.
+pub(crate) fn char_of(byte: u8) -> i128 {
+    if version().is_ok_and(|version| version >= (6, 2)) {
+        i128::from(byte)
+    } else {
+        i128::from(byte.cast_signed())
     }
 }
 

@@ -297,7 +297,7 @@ fn openat2_all() -> Result<Vec<Want>> {
     let mut wants = Vec::new();
     for result in [descriptors[0], descriptors[1], -2] {
         // O_CLOEXEC, and O_LARGEFILE, which the kernel adds.
-        let how = ["*(0x", "(struct open_how){", ".flags = (__u64)557056"]
+        let how = ["*(0x", "(struct open_how){", ".flags = (__u64)0x88000"]
             .map(str::to_owned)
             .to_vec();
         wants.push(

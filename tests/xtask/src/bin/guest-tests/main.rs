@@ -61,32 +61,66 @@ fn run() -> Result<bool> {
 
     let guest = Guest::new()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let mut left = Vec::new();
     for case in &cases {
-        if let Some(why) = case.needs.and_then(|need| guest.lacks(need)) {
-            println!("skip {}: {why}", case.name);
-            skipped += 1;
-            continue;
-        }
-        let started = Instant::now();
-        match case.run(&guest) {
-            Ok(()) => {
-                println!("ok {} ({:.2} s)", case.name, started.elapsed().as_secs_f32());
-                passed += 1;
+        match case.needs.and_then(|need| guest.lacks(need)) {
+            Some(why) => {
+                println!("skip {}: {why}", case.name);
+                skipped += 1;
             }
-            Err(error) => {
-                // The innermost reason first: it is what the table's reader wants.
-                let mut reasons: Vec<String> = error.chain().map(ToString::to_string).collect();
-                reasons.reverse();
-                let reason = reasons.join("\n").trim_end().replace('\n', "\n    ");
-                println!("FAIL {}: {reason}", case.name);
-                println!("    query: {} {}", case.options.join(" "), case.queries.join(" "));
-                failed += 1;
-                if stop {
-                    break;
+            None => left.push(case),
+        }
+    }
+    for batch in batches(left) {
+        let started = Instant::now();
+        let together = if batch.len() > 1 {
+            Case::run_all(&batch, &guest)
+        } else {
+            None
+        };
+        let mut results = together.into_iter().flatten();
+        for case in &batch {
+            let result = results.next().unwrap_or_else(|| case.run(&guest));
+            match result {
+                Ok(()) => {
+                    println!("ok {} ({:.2} s)", case.name, started.elapsed().as_secs_f32());
+                    passed += 1;
+                }
+                Err(error) => {
+                    // The innermost reason first: it is what the table's reader wants.
+                    let mut reasons: Vec<String> = error.chain().map(ToString::to_string).collect();
+                    reasons.reverse();
+                    let reason = reasons.join("\n").trim_end().replace('\n', "\n    ");
+                    println!("FAIL {}: {reason}", case.name);
+                    println!("    query: {} {}", case.options.join(" "), case.queries.join(" "));
+                    failed += 1;
+                    if stop {
+                        break;
+                    }
                 }
             }
+        }
+        if stop && failed > 0 {
+            break;
         }
     }
     println!("end: {passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
+}
+
+/// As few runs of the tool as can be: starting it, and detaching, is what takes the time under emulation.
+fn batches(cases: Vec<&Case>) -> Vec<Vec<&Case>> {
+    /// More programs than this take longer to detach than starting the tool again does.
+    const LARGEST: usize = 12;
+    let mut batches: Vec<Vec<&Case>> = Vec::new();
+    for case in cases {
+        let fits = |batch: &&mut Vec<&Case>| {
+            batch.len() < LARGEST && batch.iter().all(|other| case.goes_with(other))
+        };
+        match batches.iter_mut().find(fits) {
+            Some(batch) => batch.push(case),
+            None => batches.push(vec![case]),
+        }
+    }
+    batches
 }

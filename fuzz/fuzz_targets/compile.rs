@@ -1,0 +1,4 @@
+//! Any text into `ksnoop_jit::fuzzing::compile`, which tells the laws. Never decides anything itself.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| ksnoop_jit::fuzzing::compile(text));

@@ -1,0 +1,1079 @@
+//! Programs run, as the loader would leave them, over made-up structs, and what they write is compared with what the
+//! reference says. Types, memory and queries are random with fixed seeds; a few queries are written by hand for what is rare.
+
+use ksnoop_jit::compile::{self, Artifact, Job};
+use ksnoop_jit::diag::{self, Code};
+use ksnoop_jit::ir::generate::Rng;
+use ksnoop_jit::lower::{Reads, Target};
+use ksnoop_jit::parser::ast::Query;
+use ksnoop_jit::sema::Limits;
+use ksnoop_jit::types::testing::{Builder, Layout, mini_kernel, types_of};
+use ksnoop_jit::types::{Func, NameKind, Type, TypeId, Types};
+use ksnoop_jit::wire::{self, ItemLayout, ValueLayout};
+use ksnoop_jit::{codegen, parser};
+
+use super::machine::{COUNTS_MAP, EVENTS_MAP, Machine, Moment, Region, number};
+use super::reference::{Shown, Verdict, World};
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Way {
+    typed: bool,
+    reads: Reads,
+}
+
+const WAYS: [Way; 3] = [
+    Way {
+        typed: false,
+        reads: Reads::Auto,
+    },
+    Way {
+        typed: true,
+        reads: Reads::Auto,
+    },
+    Way {
+        typed: true,
+        reads: Reads::Probe,
+    },
+];
+
+/// Where the words above the stack pointer are at a kprobe.
+const CALLER: u64 = 0xffff_c900_1000_0000;
+/// Where user strings are.
+const USER: u64 = 0x7f00_0000_0000;
+/// Mapped memory around objects, so that pointers that are a little off stay inside.
+const SLACK: usize = 4096;
+const OBJECTS: usize = 3;
+
+fn kernel_base(index: usize) -> u64 {
+    0xffff_8880_0000_0000 + ((index as u64) << 24)
+}
+
+/// The context of a program, and the memory that belongs to it.
+fn context(way: Way, args: &[u64]) -> (Vec<u8>, Region) {
+    let mut stack = vec![0; 8];
+    stack.extend(args.iter().skip(6).flat_map(|word| word.to_le_bytes()));
+    let bytes = if way.typed {
+        args.iter().flat_map(|word| word.to_le_bytes()).collect()
+    } else {
+        // struct pt_regs: di, si, dx, cx, r8, r9 and sp (arch/x86/include/uapi/asm/ptrace.h).
+        let mut regs = vec![0u8; 168];
+        for (offset, word) in [112, 104, 96, 88, 72, 64].into_iter().zip(args) {
+            regs[offset..offset + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        regs[152..160].copy_from_slice(&CALLER.to_le_bytes());
+        regs
+    };
+    let caller = Region {
+        base: CALLER,
+        bytes: stack,
+    };
+    (bytes, caller)
+}
+
+/// A query, ready to run.
+struct Built<'t> {
+    text: &'t str,
+    way: Way,
+    query: Query,
+    artifact: Artifact,
+    code: Vec<u8>,
+}
+
+/// Compiles; nothing comes of what divides by a constant 0 or shifts too far.
+fn build<'t>(text: &'t str, types: &Types, way: Way) -> Option<Built<'t>> {
+    let query = match parser::parse(text) {
+        Ok(query) => query,
+        Err(diags) => panic!("{text}: {diags}"),
+    };
+    let resolved = match compile::understand(text, types, Limits::default()) {
+        Ok(resolved) => resolved,
+        Err(diags) => {
+            let wrong = |d: &&diag::Diagnostic| {
+                d.severity == diag::Severity::Error
+                    && !matches!(d.code, Code::DivisionByZero | Code::BadShift)
+            };
+            if let Some(wrong) = diags.iter().find(wrong) {
+                panic!("a right query is refused\n{}", diag::render(text, wrong, false));
+            }
+            return None;
+        }
+    };
+    let target = Target {
+        reads: way.reads,
+        ..Target::default()
+    };
+    let job = Job {
+        first_event: 0,
+        query: 0,
+        queries: 1,
+        typed: way.typed,
+    };
+    let artifact = match compile::generate(&resolved.query, types, &target, job) {
+        Ok(artifact) => artifact,
+        Err(error) => panic!("{text}: {error}"),
+    };
+    let code = relocated(text, &artifact);
+    Some(Built {
+        text,
+        way,
+        query,
+        artifact,
+        code,
+    })
+}
+
+/// The code as it would be loaded.
+fn relocated(text: &str, artifact: &Artifact) -> Vec<u8> {
+    let object = &artifact.object;
+    let programs = match ksnoop_jit_runtime::object::relocate(&object.elf, &object.target_btf) {
+        Ok(programs) => programs,
+        Err(error) => panic!("{text}: {error}"),
+    };
+    let [program] = programs.as_slice() else {
+        panic!("{text}: {} programs", programs.len());
+    };
+    let mut code = program.insns.clone();
+    for reference in &program.map_refs {
+        let map = if reference.map == "events" {
+            EVENTS_MAP
+        } else {
+            COUNTS_MAP
+        };
+        code[reference.slot * 8 + 4..][..4].copy_from_slice(&(map as u32).to_le_bytes());
+    }
+    code
+}
+
+/// What is the same for all queries of a round.
+struct Stage<'a> {
+    types: &'a Types,
+    func: Func,
+    memory: &'a dyn Fn() -> Vec<Region>,
+    args: Vec<u64>,
+    moment: Moment,
+}
+
+/// What came of all runs.
+#[derive(Debug, Default)]
+struct Tally {
+    runs: usize,
+    passed: usize,
+    faults: usize,
+    refused: usize,
+}
+
+impl Stage<'_> {
+    /// Runs a program and compares.
+    fn check(&self, built: &Built<'_>, tally: &mut Tally) {
+        let Built {
+            text,
+            way,
+            query,
+            artifact,
+            code,
+        } = built;
+        let way = *way;
+        let (context, caller) = context(way, &self.args);
+        let mut memory = (self.memory)();
+        memory.push(caller);
+        let mut machine = Machine::new(memory, self.moment.clone());
+        machine.forgiving = way.typed && way.reads == Reads::Auto;
+        let fail = |why: &str| -> ! {
+            let program = &artifact.object.programs[0];
+            panic!(
+                "{text}\n{way:?}, arguments {:#x?}\n{why}\n{}",
+                self.args,
+                codegen::listing(program, text, Some(code))
+            )
+        };
+        if let Err(error) = machine.run(code, &context) {
+            fail(&error);
+        }
+        let world = World {
+            types: self.types,
+            func: &self.func,
+            args: &self.args,
+            machine: &machine,
+            moment: &self.moment,
+        };
+        let verdict = world.judge(text, query);
+        tally.runs += 1;
+        if verdict.passes != (machine.records.len() == 1) {
+            fail(&format!(
+                "{} records, but the reference says {}",
+                machine.records.len(),
+                verdict.passes
+            ));
+        }
+        let Some(record) = machine.records.first() else {
+            return;
+        };
+        tally.passed += 1;
+        let Some(layout) = &artifact.programs[0].layout else {
+            fail("no layout");
+        };
+        if record.len() != layout.size as usize {
+            fail("the record has another size than its layout");
+        }
+        if let Err(why) = self.header(record) {
+            fail(&why);
+        }
+        for item in &layout.items {
+            match self.item(&world, &verdict, item, record) {
+                Ok(fault) => tally.faults += usize::from(fault),
+                Err(why) => fail(&format!("`{}`: {why}", item.label)),
+            }
+        }
+        for (label, _) in &verdict.shown {
+            let mentions = ["->", "p", "q", "a", "b", "c"]
+                .iter()
+                .any(|name| label == name || (label.contains(name) && name.len() > 1));
+            if mentions && !layout.items.iter().any(|item| item.label == *label) {
+                fail(&format!("`{label}` is not shown"));
+            }
+        }
+    }
+
+    fn header(&self, record: &[u8]) -> Result<(), String> {
+        let word = |at: u32, size: usize| number(&record[at as usize..at as usize + size]);
+        let got = [
+            word(wire::CPU, 4),
+            word(wire::TIME, 8),
+            word(wire::TID, 4),
+            word(wire::PID, 4),
+        ];
+        let want = [
+            u64::from(self.moment.cpu),
+            self.moment.ktime,
+            self.moment.pid_tgid & 0xffff_ffff,
+            self.moment.pid_tgid >> 32,
+        ];
+        if got == want {
+            Ok(())
+        } else {
+            Err(format!("the header is {got:x?}, not {want:x?}"))
+        }
+    }
+
+    /// Compares one item; says whether it is a fault.
+    fn item(
+        &self,
+        world: &World<'_>,
+        verdict: &Verdict,
+        item: &ItemLayout,
+        record: &[u8],
+    ) -> Result<bool, String> {
+        let Some((_, shown)) = verdict.shown.iter().find(|(label, _)| *label == item.label) else {
+            return Err("the reference shows no such thing".to_string());
+        };
+        let at = item.offset as usize;
+        let fault = number(&record[at..at + 4]) as u32;
+        let length = number(&record[at + 4..at + 8]) as usize;
+        let value = &record[at + 8..];
+        let word = number(&value[..8]);
+        let own_fault = fault >> 31 == 1;
+        let step = fault != 0 && !own_fault;
+        if step && fault as usize > item.steps.len() {
+            return Err(format!("fault {fault} names no step"));
+        }
+        let told = format!("{shown:x?}, but the record has fault {fault:#x}, {word:#x}");
+        let right = match (shown, &item.value) {
+            (Shown::Fault, _) => step,
+            (Shown::Scalar(want), ValueLayout::Scalar)
+            | (Shown::Pointer(want, None), ValueLayout::Scalar) => fault == 0 && word == *want,
+            (Shown::Pointer(want, Some(size)), ValueLayout::Pointee { copied, .. }) => {
+                let size = (*size).min(Limits::default().bytes);
+                let found = world.kernel(*want, size as usize);
+                *copied == size
+                    && word == *want
+                    && match found {
+                        Ok(bytes) => fault == 0 && value[8..8 + bytes.len()] == *bytes,
+                        Err(_) => own_fault,
+                    }
+            }
+            (Shown::Memory(address, size), ValueLayout::Bytes { copied, .. }) => {
+                let size = (*size).min(Limits::default().bytes);
+                *copied == size
+                    && match world.kernel(*address, size as usize) {
+                        Ok(bytes) => fault == 0 && value[..bytes.len()] == *bytes,
+                        Err(_) => fault != 0,
+                    }
+            }
+            (Shown::String(address), ValueLayout::String { capacity }) => {
+                match string(world, *address, *capacity as usize) {
+                    Some(bytes) => fault == 0 && length == bytes.len() && value[..length] == bytes[..],
+                    None => own_fault && word == *address,
+                }
+            }
+            (Shown::Comm, ValueLayout::String { capacity: 16 }) => {
+                fault == 0 && value[..16] == self.moment.comm[..]
+            }
+            (
+                Shown::Scalar(_) | Shown::Pointer(..) | Shown::Memory(..) | Shown::String(_) | Shown::Comm,
+                _,
+            ) => return Err(format!("{told}, and its layout is {:?}", item.value)),
+        };
+        if right { Ok(fault != 0) } else { Err(told) }
+    }
+}
+
+/// The string at an address, as far as there is room for it and its NUL.
+fn string(world: &World<'_>, address: u64, capacity: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let at = address.wrapping_add(bytes.len() as u64);
+        let byte = world.machine.bytes(at, 1)?[0];
+        if byte == 0 {
+            return Some(bytes);
+        }
+        bytes.push(byte);
+        if bytes.len() == capacity {
+            bytes.pop();
+            return Some(bytes);
+        }
+    }
+}
+
+/// Random types, memory and queries.
+struct Generator<'a> {
+    rng: Rng,
+    types: &'a Types,
+    structs: Vec<TypeId>,
+    /// Addresses that nothing is at may be in kernel memory; plain loads can't tell those.
+    wild: bool,
+}
+
+const SCALARS: [&str; 16] = [
+    "int",
+    "char",
+    "signed char",
+    "unsigned char",
+    "short int",
+    "short unsigned int",
+    "unsigned int",
+    "long int",
+    "long unsigned int",
+    "bool",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "s32",
+    "s64",
+];
+
+fn one_of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
+    list[rng.below(list.len())]
+}
+
+/// Random structs `s0` to `s3` that point to each other and hold each other, and a function `probe_me` of all of them.
+fn random_types(rng: &mut Rng) -> Types {
+    let mut b = Builder::new();
+    let mut names = 0;
+    let mut name = move || -> &'static str {
+        names += 1;
+        Box::leak(format!("m{names}").into_boxed_str())
+    };
+    let kind = b.enum_("kind", &[("KIND_ONE", 1), ("KIND_BIG", 0x8000_0000)]);
+    let level = b.enum_("level", &[("LEVEL_LOW", -3), ("LEVEL_HIGH", 7)]);
+    let string = b.const_ptr(b.ty("char"));
+    let pointers: Vec<u32> = (0..4).map(|_| b.ptr_later()).collect();
+    let mut made: Vec<u32> = Vec::new();
+    let mut rest = rng.clone();
+    *rng = Rng::new(rest.bits());
+    for index in 0..4usize {
+        let mut layout = Layout::structure();
+        for _ in 0..3 + rest.below(8) {
+            layout = random_field(
+                &mut b,
+                &mut rest,
+                layout,
+                &mut name,
+                &pointers,
+                &made,
+                [kind, level, string],
+            );
+            if rest.below(6) == 0 {
+                let mut inner = if rest.below(2) == 0 {
+                    Layout::structure()
+                } else {
+                    Layout::union()
+                };
+                for _ in 0..2 + rest.below(3) {
+                    inner = random_field(
+                        &mut b,
+                        &mut rest,
+                        inner,
+                        &mut name,
+                        &pointers,
+                        &made,
+                        [kind, level, string],
+                    );
+                }
+                let inner = b.composite("", inner);
+                // Anonymous, or a member of its own.
+                let called = if rest.below(3) == 0 { name() } else { "" };
+                layout = layout.field(called, inner);
+            }
+        }
+        let id = b.composite(&format!("s{index}"), layout);
+        b.aim(pointers[index], id);
+        made.push(id);
+    }
+    let params = [
+        ("p", pointers[3]),
+        ("q", pointers[1]),
+        ("a", b.ty("int")),
+        ("b", b.ty("u8")),
+        ("c", b.ty("s64")),
+        ("d", b.ty("unsigned int")),
+        ("e", b.ty("short int")),
+        ("h", b.ty("bool")),
+    ];
+    let int = b.ty("int");
+    b.func("probe_me", int, &params);
+    types_of(&b.writer)
+}
+
+fn random_field(
+    b: &mut Builder,
+    rng: &mut Rng,
+    layout: Layout,
+    name: &mut dyn FnMut() -> &'static str,
+    pointers: &[u32],
+    made: &[u32],
+    [kind, level, string]: [u32; 3],
+) -> Layout {
+    let scalar = b.ty(one_of(rng, &SCALARS));
+    match rng.below(20) {
+        0..6 => layout.field(name(), scalar),
+        6..10 => {
+            let (ty, bits) = one_of(
+                rng,
+                &[
+                    ("int", 32),
+                    ("unsigned int", 32),
+                    ("u8", 8),
+                    ("u16", 16),
+                    ("short int", 16),
+                    ("u64", 64),
+                    ("long int", 64),
+                    ("signed char", 8),
+                ],
+            );
+            let width = 1 + rng.below(bits) as u8;
+            let ty = b.ty(ty);
+            layout.bits(name(), ty, width)
+        }
+        10 => layout.bits(name(), b.ty("bool"), 1),
+        11 => layout.field(name(), if rng.below(2) == 0 { kind } else { level }),
+        12 | 13 => {
+            let array = b.array(scalar, 2 + rng.below(4) as u32);
+            layout.field(name(), array)
+        }
+        14 => {
+            let array = b.array(b.ty("char"), 8);
+            layout.field(name(), array)
+        }
+        15 => layout.field(name(), string),
+        16 if !made.is_empty() => layout.field(name(), one_of(rng, made)),
+        17 if !made.is_empty() => {
+            let array = b.array(one_of(rng, made), 2);
+            layout.field(name(), array)
+        }
+        18 => {
+            let to = b.ptr(scalar);
+            layout.field(name(), to)
+        }
+        _ => layout.field(name(), one_of(rng, pointers)),
+    }
+}
+
+impl<'a> Generator<'a> {
+    fn new(seed: u64, types: &'a Types, wild: bool) -> Generator<'a> {
+        let structs = (0..4)
+            .map(|index| types.find(NameKind::Struct, &format!("s{index}"))[0])
+            .collect();
+        Generator {
+            rng: Rng::new(seed),
+            types,
+            structs,
+            wild,
+        }
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.rng.below(end)
+    }
+
+    fn pick<'s>(&mut self, list: &[&'s str]) -> &'s str {
+        list[self.rng.below(list.len())]
+    }
+
+    /// Memory with objects of each struct, and user strings.
+    fn memory(&mut self) -> Vec<Region> {
+        let mut regions = Vec::new();
+        for (index, id) in self.structs.clone().into_iter().enumerate() {
+            let size = self.types.size_of(id).unwrap_or(0) as usize;
+            let mut bytes = vec![0x5a; 2 * SLACK + OBJECTS * size];
+            for object in 0..OBJECTS {
+                self.fill(&mut bytes, SLACK + object * size, id);
+            }
+            regions.push(Region {
+                base: kernel_base(index),
+                bytes,
+            });
+        }
+        regions.push(Region {
+            base: USER,
+            bytes: b"user\0text\0".repeat(200),
+        });
+        regions
+    }
+
+    fn fill(&mut self, bytes: &mut [u8], at: usize, ty: TypeId) {
+        let put = |bytes: &mut [u8], value: u64, size: usize| {
+            bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        };
+        match self.types.get_stripped(ty) {
+            Type::Struct(composite) | Type::Union(composite) => {
+                for member in composite.members.iter() {
+                    // Bitfields get what their neighbours get.
+                    if member.bitfield.is_none() {
+                        self.fill(bytes, at + member.bit_offset as usize / 8, member.ty);
+                    } else {
+                        let byte = at + member.bit_offset as usize / 8;
+                        bytes[byte] = self.rng.bits() as u8;
+                    }
+                }
+            }
+            Type::Array { elem, len } => {
+                let size = self.types.size_of(elem).unwrap_or(0) as usize;
+                for index in 0..len as usize {
+                    self.fill(bytes, at + index * size, elem);
+                }
+                let is_char = matches!(self.types.get_stripped(elem), Type::Int(int) if int.is_char);
+                if is_char && self.below(3) > 0 && len == 8 {
+                    let text = self.pick(&["eth0", "lo", "", "wlan0\u{ff}", "abcdefg"]);
+                    bytes[at..at + 8].fill(0);
+                    let text = &text.as_bytes()[..text.len().min(8)];
+                    bytes[at..at + text.len()].copy_from_slice(text);
+                }
+            }
+            Type::Ptr(to) => {
+                let address = self.address(to);
+                put(bytes, address, 8);
+            }
+            Type::Int(int) if int.is_bool => {
+                let value = u64::from(self.below(2) == 0);
+                put(bytes, value, 1);
+            }
+            Type::Int(_) | Type::Enum(_) => {
+                let value = self.word();
+                let size = self.types.size_of(ty).unwrap_or(1) as usize;
+                put(bytes, value, size);
+            }
+            Type::Void
+            | Type::Float { .. }
+            | Type::Fwd { .. }
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => {}
+        }
+    }
+
+    /// A pointer to something of that type, or a bad one.
+    fn address(&mut self, to: TypeId) -> u64 {
+        let to = self.types.complete(to);
+        let is_char = matches!(self.types.get(to), Type::Int(int) if int.is_char);
+        match self.below(8) {
+            0 => 0,
+            1 => one_of(&mut self.rng, &[-22i64 as u64, 0x1000, 0x00de_ad00_0000_0100]),
+            2 if self.wild => 0xffff_9999_0000_0000 + self.rng.bits() % 4096,
+            3 if is_char => USER + self.rng.bits() % 100,
+            _ => {
+                let index = self.structs.iter().position(|id| *id == to);
+                let index = index.unwrap_or_else(|| self.rng.below(4));
+                let size = self.types.size_of(self.structs[index]).unwrap_or(0);
+                kernel_base(index) + SLACK as u64 + size * self.rng.below(OBJECTS) as u64
+            }
+        }
+    }
+
+    /// A number as programs meet them.
+    fn word(&mut self) -> u64 {
+        match self.below(6) {
+            0 => self.rng.below(4) as u64,
+            1 => (self.rng.below(40) as i64 - 20) as u64,
+            2 => one_of(
+                &mut self.rng,
+                &[
+                    0x7f,
+                    0x80,
+                    0xff,
+                    0x7fff,
+                    0x8000,
+                    0xffff,
+                    0x7fff_ffff,
+                    0x8000_0000,
+                    0xffff_ffff,
+                    i64::MAX as u64,
+                    1 << 63,
+                    u64::MAX,
+                ],
+            ),
+            _ => self.rng.bits() >> self.rng.below(64),
+        }
+    }
+
+    fn args(&mut self) -> Vec<u64> {
+        let (p, q) = (self.structs[3], self.structs[1]);
+        let good = self.below(4) > 0;
+        let mut pointer = |id: TypeId| {
+            if good {
+                let index = self.structs.iter().position(|s| *s == id).unwrap_or(0);
+                kernel_base(index) + SLACK as u64
+            } else {
+                self.address(id)
+            }
+        };
+        let mut args = vec![pointer(p), pointer(q)];
+        // What is above a narrow argument in its register is nobody's business.
+        args.extend((0..5).map(|_| self.word()));
+        args.push(self.rng.bits() << 8 | u64::from(self.below(2) == 0));
+        args
+    }
+
+    /// A place behind a pointer to a struct: its text, type and whether it is a bitfield.
+    fn place(&mut self, depth: usize) -> (String, TypeId, bool) {
+        let (pointer, id) = self.pointer(depth);
+        let mut text = pointer;
+        let mut step = "->";
+        let mut outer = id;
+        loop {
+            let names = self.types.member_names(outer);
+            let name = &names[self.below(names.len())];
+            let Ok(found) = self.types.member(outer, name) else {
+                panic!("a member that is there");
+            };
+            text = format!("{text}{step}{name}");
+            if found.bitfield.is_some() {
+                return (text, found.ty, true);
+            }
+            let mut ty = found.ty;
+            while let Type::Array { elem, len } = self.types.get_stripped(ty) {
+                if self.below(8) == 0 {
+                    return (text, ty, false);
+                }
+                let index = match self.below(3) {
+                    0 if depth > 0 => self.number(depth - 1),
+                    1 if depth > 0 => format!("({} & 3)", self.number(depth - 1)),
+                    _ => self.below(len as usize).to_string(),
+                };
+                // A constant that is out of bounds is refused, and rightly.
+                let index = if index.contains(['a', 'b', 'c', 'd', 'p', 'q']) {
+                    index
+                } else {
+                    self.below(len as usize).to_string()
+                };
+                text = format!("{text}[{index}]");
+                ty = elem;
+            }
+            match self.types.get_stripped(ty) {
+                Type::Struct(_) | Type::Union(_) => {
+                    if self.below(8) == 0 {
+                        return (text, ty, false);
+                    }
+                    outer = self.types.complete(ty);
+                    step = ".";
+                }
+                Type::Ptr(to) if self.structs.contains(&self.types.complete(to)) && self.below(2) == 0 => {
+                    outer = self.types.complete(to);
+                    step = "->";
+                }
+                _ => return (text, ty, false),
+            }
+        }
+    }
+
+    /// A pointer to a struct.
+    fn pointer(&mut self, depth: usize) -> (String, TypeId) {
+        let name = |this: &mut Self| {
+            if this.below(2) == 0 {
+                ("p".to_string(), this.structs[3])
+            } else {
+                ("q".to_string(), this.structs[1])
+            }
+        };
+        if depth == 0 {
+            return name(self);
+        }
+        match self.below(8) {
+            0 => {
+                let (text, id) = self.pointer(depth - 1);
+                let by = self.below(4) as i64 - 1;
+                (format!("({text} + {by})").replace("+ -", "- "), id)
+            }
+            1 => {
+                let (text, _) = self.pointer(depth - 1);
+                let index = self.below(4);
+                (format!("((struct s{index} *){text})"), self.structs[index])
+            }
+            2 | 3 => {
+                for _ in 0..10 {
+                    let (text, ty, bits) = self.place(depth - 1);
+                    let known = self.types.complete(ty);
+                    if self.structs.contains(&known) && !bits {
+                        return (format!("(&{text})"), known);
+                    }
+                    if let Type::Ptr(to) = self.types.get_stripped(ty)
+                        && self.structs.contains(&self.types.complete(to))
+                    {
+                        return (text, self.types.complete(to));
+                    }
+                }
+                name(self)
+            }
+            _ => name(self),
+        }
+    }
+
+    /// A scalar that is in memory.
+    fn scalar(&mut self, depth: usize) -> String {
+        for _ in 0..20 {
+            let (text, ty, _) = self.place(depth);
+            match self.types.get_stripped(ty) {
+                Type::Int(_) | Type::Enum(_) => return text,
+                Type::Ptr(to) if matches!(self.types.get_stripped(to), Type::Int(_)) => {
+                    return match self.below(3) {
+                        0 => format!("(*{text})"),
+                        1 => format!("{text}[{}]", self.below(3)),
+                        _ => format!("((unsigned long){text})"),
+                    };
+                }
+                _ => {}
+            }
+        }
+        "a".to_string()
+    }
+
+    fn literal(&mut self) -> String {
+        let value = self.word();
+        match self.below(8) {
+            0 => self
+                .pick(&[
+                    "KIND_ONE",
+                    "KIND_BIG",
+                    "LEVEL_LOW",
+                    "LEVEL_HIGH",
+                    "true",
+                    "'x'",
+                    "-ENOMEM",
+                ])
+                .to_string(),
+            1 => format!("{:#x}", value as u32),
+            2 => format!("{value:#x}"),
+            3 => format!("{}u", value as u32),
+            4 => format!("{}L", value >> 1),
+            5 => format!("-{}", value as u16),
+            _ => (value as u16 & 0x1ff).to_string(),
+        }
+    }
+
+    /// A number of any type, in parentheses where it needs them.
+    fn number(&mut self, depth: usize) -> String {
+        if depth == 0 {
+            return match self.below(6) {
+                0 | 1 => self.literal(),
+                2 => self.pick(&["a", "b", "c", "d", "e", "h"]).to_string(),
+                3 => self
+                    .pick(&["pid", "tid", "uid", "gid", "cpu", "ktime"])
+                    .to_string(),
+                _ => self.scalar(0),
+            };
+        }
+        let d = depth - 1;
+        match self.below(16) {
+            0..4 => {
+                let op = self.pick(&["+", "-", "*", "&", "|", "^", "/", "%"]);
+                format!("({} {op} {})", self.number(d), self.number(d))
+            }
+            4 => {
+                let op = self.pick(&["<<", ">>"]);
+                match self.below(2) {
+                    0 => format!("({} {op} ({} & 31))", self.number(d), self.number(d)),
+                    _ => format!("({} {op} {})", self.number(d), self.below(32)),
+                }
+            }
+            5 => {
+                let op = self.pick(&["-", "~"]);
+                format!("({op}({}))", self.number(d))
+            }
+            6 | 7 => {
+                let to = self.pick(&[
+                    "u8",
+                    "s8",
+                    "u16",
+                    "s16",
+                    "int",
+                    "u32",
+                    "s64",
+                    "u64",
+                    "long",
+                    "bool",
+                    "unsigned char",
+                    "enum kind",
+                ]);
+                format!("(({to}){})", self.scalar(d))
+            }
+            8 => format!("({})", self.condition(d)),
+            9 => format!(
+                "({} ? {} : {})",
+                self.condition_of_names(d),
+                self.number(d),
+                self.number(d)
+            ),
+            10 => {
+                let call = self.pick(&["ntohs", "htonl", "ntohll", "sizeof"]);
+                format!("{call}({})", self.scalar(d))
+            }
+            11 => {
+                let (a, id) = self.pointer(d);
+                match self.below(3) {
+                    0 => format!("is_err({a})"),
+                    1 => format!("((u64){a})"),
+                    _ => {
+                        let _ = id;
+                        format!("({a} - {a})")
+                    }
+                }
+            }
+            12 => self.pick(&["a", "b", "c", "d", "e", "h"]).to_string(),
+            _ => self.scalar(d),
+        }
+    }
+
+    /// A condition that no constant decides.
+    fn condition_of_names(&mut self, depth: usize) -> String {
+        let op = self.pick(&["==", "!=", "<", ">="]);
+        format!("{} {op} {}", self.scalar(depth), self.literal())
+    }
+
+    /// A condition, without parentheses around it.
+    fn condition(&mut self, depth: usize) -> String {
+        let d = depth.saturating_sub(1);
+        match self.below(10) {
+            0 if depth > 0 => format!("({}) && ({})", self.condition(d), self.condition(d)),
+            1 if depth > 0 => format!("({}) || ({})", self.condition(d), self.condition(d)),
+            2 if depth > 0 => format!("!({})", self.condition(d)),
+            3 => {
+                let (a, _) = self.pointer(depth);
+                let op = self.pick(&["==", "!=", "<", ">"]);
+                match self.below(2) {
+                    0 => format!("{a} {op} NULL"),
+                    _ => format!("{a} {op} {}", self.pointer(depth).0),
+                }
+            }
+            4 => match self.text(depth) {
+                Some(text) => {
+                    let op = self.pick(&["==", "!="]);
+                    let literal = self.pick(&["eth0", "lo", "user", "", "abcdefg", "eth"]);
+                    format!("{text} {op} \"{literal}\"")
+                }
+                None => self.condition_of_names(d),
+            },
+            5 => {
+                let op = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
+                format!("{} {op} {}", self.number(depth), self.scalar(d))
+            }
+            6 => self.scalar(depth).to_string() + " != 0",
+            _ => {
+                let op = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
+                format!("{} {op} {}", self.scalar(d), self.number(d))
+            }
+        }
+    }
+
+    /// A string.
+    fn text(&mut self, depth: usize) -> Option<String> {
+        for _ in 0..10 {
+            let (text, ty, _) = self.place(depth);
+            let of = match self.types.get_stripped(ty) {
+                Type::Ptr(to) => to,
+                Type::Array { elem, .. } => elem,
+                _ => continue,
+            };
+            if matches!(self.types.get_stripped(of), Type::Int(int) if int.is_char) {
+                return Some(text);
+            }
+        }
+        None
+    }
+
+    fn query(&mut self) -> String {
+        let mut items = Vec::new();
+        for _ in 0..1 + self.below(4) {
+            let depth = self.below(4);
+            items.push(match self.below(10) {
+                0 | 1 => self.condition(depth),
+                2 => self.pointer(depth).0,
+                3 => self.place(depth.min(2)).0,
+                4 => self.text(1).unwrap_or_else(|| "comm".to_string()),
+                5..8 => self.number(depth),
+                _ => self.scalar(depth),
+            });
+        }
+        let cond = match self.below(4) {
+            0 => format!(" if {}", self.condition(2)),
+            _ => String::new(),
+        };
+        format!("probe_me({}){cond}", items.join(", "))
+    }
+}
+
+fn moment(rng: &mut Rng) -> Moment {
+    Moment {
+        pid_tgid: rng.bits(),
+        uid_gid: rng.bits(),
+        cpu: rng.below(64) as u32,
+        ktime: rng.bits() >> 1,
+        comm: *b"kworker/0:1\0\0\0\0\0",
+    }
+}
+
+/// Rounds of random types, each with so many queries over so many contents.
+fn random_round(seed: u64, queries: usize, tally: &mut Tally) {
+    let mut rng = Rng::new(seed);
+    let types = random_types(&mut rng);
+    let func = types.functions_named("probe_me")[0].clone();
+    for number in 0..queries {
+        let way = WAYS[number % WAYS.len()];
+        let wild = way != WAYS[1];
+        let text = Generator::new(rng.bits(), &types, wild).query();
+        let Some(built) = build(&text, &types, way) else {
+            tally.refused += 1;
+            continue;
+        };
+        for _ in 0..3 {
+            let contents = rng.bits();
+            let stage = Stage {
+                types: &types,
+                func: func.clone(),
+                memory: &|| Generator::new(contents, &types, wild).memory(),
+                args: Generator::new(rng.bits(), &types, wild).args(),
+                moment: moment(&mut rng),
+            };
+            stage.check(&built, tally);
+        }
+    }
+}
+
+#[test]
+fn random_queries_mean_what_the_reference_says() {
+    // `KSJ_ROUNDS=10000` looks further than the test does.
+    let rounds = std::env::var("KSJ_ROUNDS").ok().and_then(|n| n.parse().ok());
+    let rounds = rounds.unwrap_or(27);
+    let mut tally = Tally::default();
+    for seed in 0..rounds {
+        random_round(seed, 20, &mut tally);
+    }
+    eprintln!("{rounds} rounds: {tally:?}");
+    // The generator must not have lost its teeth.
+    let expected = rounds as usize * 60;
+    assert!(tally.runs > expected / 10 * 9, "{tally:?}");
+    assert!(tally.passed > expected / 3, "{tally:?}");
+    assert!(tally.faults > expected / 8, "{tally:?}");
+}
+
+/// One query over the made-up kernel, with `walk(struct node *node)` and a chain of two nodes.
+fn over_nodes(text: &str, comm: &str, name: &[u8]) {
+    let types = mini_kernel();
+    let func = types.functions_named("walk")[0].clone();
+    let mut node = vec![0u8; 24 * 2];
+    let base = kernel_base(0);
+    let string = kernel_base(1);
+    node[0..8].copy_from_slice(&0x8000_0000_0000_0001u64.to_le_bytes());
+    node[8..16].copy_from_slice(&(base + 24).to_le_bytes());
+    node[16..24].copy_from_slice(&string.to_le_bytes());
+    let memory = || {
+        vec![
+            Region {
+                base,
+                bytes: node.clone(),
+            },
+            Region {
+                base: string,
+                bytes: [name, &[0; 64]].concat(),
+            },
+        ]
+    };
+    let mut padded = [0; 16];
+    padded[..comm.len()].copy_from_slice(comm.as_bytes());
+    let stage = Stage {
+        types: &types,
+        func,
+        memory: &memory,
+        args: vec![base],
+        moment: Moment {
+            comm: padded,
+            ..moment(&mut Rng::new(1))
+        },
+    };
+    let mut tally = Tally::default();
+    for way in WAYS {
+        match build(text, stage.types, way) {
+            Some(built) => stage.check(&built, &mut tally),
+            None => panic!("{text} is refused"),
+        }
+    }
+    assert_eq!(tally.runs, WAYS.len());
+}
+
+#[test]
+fn chosen_queries_mean_what_the_reference_says() {
+    for (name, literal) in [
+        (&b"eth0"[..], "eth0"),
+        (b"eth\xff", "eth\\xff"),
+        (
+            b"\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7",
+            "\\xff\\xfe\\xfd\\xfc\\xfb\\xfa\\xf9\\xf8\\xf7",
+        ),
+        (b"eth01", "eth0"),
+        (b"eth", "eth0"),
+        (b"", ""),
+        (b"x", ""),
+        (b"0123456789abcdef0", "0123456789abcdef0"),
+        (b"0123456789abcdef1", "0123456789abcdef0"),
+    ] {
+        over_nodes(&format!("walk(node->name == \"{literal}\")"), "x", name);
+        over_nodes(&format!("walk(node->name != \"{literal}\", node->id)"), "x", name);
+    }
+    for comm in ["bash", "bas", "bash2", "fifteen letters"] {
+        over_nodes("walk(comm == \"bash\", node->id)", comm, b"");
+        over_nodes("walk(comm != \"fifteen letters\")", comm, b"");
+    }
+    for text in [
+        "walk(node->next->next->id)",
+        "walk(!(node->next->next->id == 3))",
+        "walk(node->next->next->id == 3 || node->id)",
+        "walk(node->id / (node->next->id))",
+        "walk((long)node->id / -1, (long)node->id % -1, -(long)node->id)",
+        "walk(node->id >> 63, (long)node->id >> 63, (int)node->id)",
+        "walk(node->next ? node->next->id : node->next->next->id)",
+        "walk(node, node->next, node->next->next, &node->next->id)",
+        "walk(*node, *node->next, *node->next->next)",
+        "walk(node->name, node->next->name)",
+        "walk(is_err(node), is_err((struct node *)-4095), is_err(-4096L))",
+        "walk() if node->next->next",
+        "walk() if !node->next->next",
+        "walk() if !(node->next->next->next == NULL)",
+    ] {
+        over_nodes(text, "x", b"name");
+    }
+}
