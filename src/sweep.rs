@@ -217,6 +217,9 @@ fn walk(types: &Types, starts: &[(String, TypeId)], steps: usize, random: &mut R
             let Ok(found) = types.member(composite, name) else {
                 continue;
             };
+            if !has_value(types, found.ty) {
+                continue;
+            }
             let open = element(types, found.ty).is_some_and(|ty| inside(types, ty).is_some());
             if taken + 1 == steps || open || attempt + 1 == TRIES {
                 next = Some((name.clone(), found));
@@ -267,6 +270,13 @@ fn inside(types: &Types, ty: TypeId) -> Option<(TypeId, bool)> {
         .composite(complete)
         .filter(|composite| !composite.members.is_empty())
         .map(|_| (complete, through))
+}
+
+/// Whether a member can be shown: not what has no size, as flexible arrays, nor a number of more than 64 bits.
+fn has_value(types: &Types, ty: TypeId) -> bool {
+    let wide =
+        matches!(element(types, ty).map(|ty| types.get_stripped(ty)), Some(Type::Int(int)) if int.size > 8);
+    types.size_of(ty).is_some_and(|size| size > 0) && !wide
 }
 
 /// The type of an array's elements, or the type itself; none for an array without elements.

@@ -131,7 +131,7 @@ impl Lower<'_> {
             }
             ExprKind::AsUser(inner) => {
                 let value = self.value(inner);
-                self.b.as_ptr(Space::User, value)
+                self.loose(value, Space::User)
             }
         }
     }
@@ -198,6 +198,12 @@ impl Lower<'_> {
         let base = self.value(pointer);
         let base = match self.b.type_of(base) {
             Type::Ptr(Space::User) => base,
+            Type::Ptr(Space::Btf) => {
+                // Not even a good one may be moved by a number without bounds (check_reg_sane_offset, kernel/bpf/verifier.c).
+                let number = self.b.cast(Type::Int, base);
+                let number = self.washed(number);
+                self.b.as_ptr(Space::Kernel, number)
+            }
             _ => self.b.as_ptr(Space::Kernel, base),
         };
         let by = self.operand(bytes, Bits::W64);
@@ -265,6 +271,15 @@ impl Lower<'_> {
         self.as_int(value)
     }
 
+    /// The value as a number that can be computed with.
+    fn free_number(&mut self, value: Value) -> Value {
+        let number = self.as_int(value);
+        match self.b.type_of(value) {
+            Type::Ptr(Space::Btf) => self.washed(number),
+            Type::Int | Type::Ptr(_) | Type::Map => number,
+        }
+    }
+
     pub(super) fn as_int(&mut self, value: Value) -> Value {
         match self.b.type_of(value) {
             Type::Int => value,
@@ -282,11 +297,11 @@ impl Lower<'_> {
             Shape::Ptr => match self.b.type_of(value) {
                 Type::Ptr(Space::Kernel | Space::User) => value,
                 // What a cast says is not what the verifier knows.
-                Type::Ptr(_) | Type::Int | Type::Map => self.b.as_ptr(Space::Kernel, value),
+                Type::Ptr(_) | Type::Int | Type::Map => self.loose(value, Space::Kernel),
             },
-            Shape::Int(Width::B8, _) => self.as_int(value),
+            Shape::Int(Width::B8, _) => self.free_number(value),
             Shape::Int(from, signed) => {
-                let value = self.as_int(value);
+                let value = self.free_number(value);
                 // A value that fits already is the same after the conversion.
                 match self.shape(&inner.ty) {
                     Shape::Int(inner_width, false) if inner_width < from => value,
@@ -332,10 +347,9 @@ impl Lower<'_> {
             self.b.switch_to(block);
             self.known.truncate(known);
             let value = self.value(expr);
-            let value = if self.b.type_of(value) == ty {
-                value
-            } else {
-                self.b.cast(ty, value)
+            let value = match ty {
+                Type::Ptr(space) => self.loose(value, space),
+                Type::Int | Type::Map => self.free_number(value),
             };
             self.b.jump(join, &[value]);
         }

@@ -6,6 +6,7 @@ use super::Reads;
 use super::abi::{self, Location};
 use super::expr::{Shape, width};
 use super::program::{Key, Lower};
+use super::walk::{self, Seen};
 use crate::ctype::CType;
 use crate::ir::build::call;
 use crate::ir::{
@@ -56,7 +57,22 @@ impl Lower<'_> {
                     }
                 } else {
                     let ctx = self.ctx;
-                    self.b.load(ty, Width::B8, ctx, words[0])
+                    let raw = self.b.load(ty, Width::B8, ctx, words[0]);
+                    match ty {
+                        // The verifier gives it a type even where it is not followed plainly.
+                        Type::Ptr(space @ (Space::Kernel | Space::User))
+                            if self.kind.typed()
+                                && self
+                                    .types
+                                    .pointee(declared)
+                                    .is_some_and(|to| self.types.composite(to).is_some()) =>
+                        {
+                            let number = self.b.cast(Type::Int, raw);
+                            let number = self.washed(number);
+                            self.b.as_ptr(space, number)
+                        }
+                        _ => raw,
+                    }
                 }
             }
             Location::Stack(offset) => {
@@ -206,9 +222,7 @@ impl Lower<'_> {
 
     fn load_scalar(&mut self, place: &Place, base: Value, step: Span, memory: Memory) -> Value {
         let size = self.scalar_size(&place.ty);
-        if let (Type::Ptr(Space::Btf), Some(path)) = (self.b.type_of(base), &place.path)
-            && super::walk::allows(self.types, path.root, place.offset, u64::from(size))
-        {
+        if let Some((path, seen)) = self.plainly(place, base, place.offset, size) {
             self.good(base, step);
             let reloc = self.offset_reloc(path, place.offset);
             self.at(place.span, path.text.clone());
@@ -216,8 +230,14 @@ impl Lower<'_> {
                 CType::Btf(id) if !path.through_union && self.verifier_follows(*id) => Type::Ptr(Space::Btf),
                 _ => Type::Int,
             };
+            let ty = if seen == Seen::Pointer { ty } else { Type::Int };
             let raw = self.b.load_field(ty, width(size), base, reloc);
             return if ty == Type::Int {
+                let raw = if seen == Seen::Pointer {
+                    self.washed(raw)
+                } else {
+                    raw
+                };
                 self.finish_load(raw, &place.ty)
             } else {
                 raw
@@ -234,6 +254,39 @@ impl Lower<'_> {
         let slot = self.scratch();
         let raw = self.probe_into(slot, size, address, memory, Some((step, base)));
         self.finish_load(raw, &place.ty)
+    }
+
+    /// The path of a place that a plain load may read, and what the verifier takes the value for.
+    fn plainly<'p>(&self, place: &'p Place, base: Value, offset: u64, size: u32) -> Option<(&'p Path, Seen)> {
+        let path = place.path.as_ref()?;
+        if self.b.type_of(base) != Type::Ptr(Space::Btf) {
+            return None;
+        }
+        match walk::plain_load(self.types, path.root, offset, u64::from(size)) {
+            Seen::Refused => None,
+            seen => Some((path, seen)),
+        }
+    }
+
+    /// A typed pointer as a number that the verifier knows nothing of. It allows only additions on typed pointers, and none at
+    /// all on one that may be NULL (`adjust_ptr_min_max_vals`, kernel/bpf/verifier.c); a negation gives a number whatever it is
+    /// of, so two give the same bits.
+    pub(super) fn washed(&mut self, number: Value) -> Value {
+        let negated = self.b.neg(Bits::W64, number);
+        self.b.neg(Bits::W64, negated)
+    }
+
+    /// An address that can be computed with: typed pointers that have not been found good lose their type.
+    pub(super) fn loose(&mut self, base: Value, space: Space) -> Value {
+        match self.b.type_of(base) {
+            ty if ty == Type::Ptr(space) => base,
+            Type::Ptr(Space::Btf) if self.find(&Key::Good(base)).is_none() => {
+                let number = self.b.cast(Type::Int, base);
+                let number = self.washed(number);
+                self.b.as_ptr(space, number)
+            }
+            Type::Int | Type::Ptr(_) | Type::Map => self.b.as_ptr(space, base),
+        }
     }
 
     /// What was read, as a value of its type.
@@ -280,19 +333,14 @@ impl Lower<'_> {
             Some(path) if path.access != [0] => {
                 self.at(place.span, path.text.clone());
                 let reloc = self.offset_reloc(path, place.offset);
-                let address = self.b.field_addr(base, reloc);
-                if self.b.type_of(address) == Type::Ptr(space) {
-                    address
-                } else {
-                    self.b.as_ptr(space, address)
-                }
+                let base = self.loose(base, space);
+                self.b.field_addr(base, reloc)
             }
             Some(_) | None => {
-                let base = if self.b.type_of(base) == Type::Ptr(space) {
-                    base
-                } else {
-                    self.b.as_ptr(space, base)
-                };
+                if place.offset == 0 && self.b.type_of(base) != Type::Ptr(space) {
+                    return self.b.as_ptr(space, base);
+                }
+                let base = self.loose(base, space);
                 match place.offset {
                     0 => base,
                     offset => self.b.add(base, offset as i32),
@@ -381,16 +429,14 @@ impl Lower<'_> {
         let Some((size, offset)) = container(bits) else {
             return self.load_wide_bits(place, bits, base, step, memory);
         };
-        let raw = match (&place.path, self.b.type_of(base)) {
-            (Some(path), Type::Ptr(Space::Btf))
-                if super::walk::allows(self.types, path.root, offset, u64::from(size)) =>
-            {
+        let raw = match self.plainly(place, base, offset, size) {
+            Some((path, seen)) if seen != Seen::Pointer => {
                 self.good(base, step);
                 let reloc = self.offset_reloc(path, offset);
                 self.at(place.span, path.text.clone());
                 self.b.load_field(Type::Int, width(size), base, reloc)
             }
-            _ => {
+            Some(_) | None => {
                 let whole = Place {
                     offset,
                     bits: None,
@@ -448,11 +494,7 @@ impl Lower<'_> {
     ) -> Value {
         let first = bits.first / 8;
         let space = self.space_of(memory);
-        let start = if self.b.type_of(base) == Type::Ptr(space) {
-            base
-        } else {
-            self.b.as_ptr(space, base)
-        };
+        let start = self.loose(base, space);
         self.at(place.span, "the nine bytes with the bitfield");
         let address = self.b.add(start, first as i32);
         let slot = self.b.slot(16);

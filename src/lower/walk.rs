@@ -1,66 +1,151 @@
-//! Which plain loads through a typed pointer the kernel's verifier lets pass: its `btf_struct_walk` (kernel/bpf/btf.c)
-//! retold. In: a struct, an offset, a size. Out: yes or no; where kernels differ, no, since a probe read does as well.
+//! What the kernel's verifier finds at an offset of a struct when a program loads from there through a typed pointer: a second
+//! telling of `btf_struct_walk` (kernel/bpf/btf.c), in the strictest of its versions. In: a struct, an offset, a size.
+//! Out: a number, a pointer, or that it refuses. It knows no names: of a union it takes the first member that covers the
+//! offset, whichever was meant, and a load that crosses a member's end is refused.
 
 use crate::types::{Type, TypeId, Types};
 
-/// Whether `size` bytes at `offset` of that struct or union may be loaded. The verifier goes by the first member that lies there,
-/// so that what follows it in a packed struct, or is larger in a union, is out of its reach.
-pub(super) fn allows(types: &Types, root: TypeId, offset: u64, size: u64) -> bool {
-    let (Type::Struct(composite) | Type::Union(composite)) = types.get_stripped(root) else {
-        return false;
+/// What a plain load gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A number.
+    Number,
+    /// A pointer to a struct, which stays typed.
+    Pointer,
+    /// The program is refused.
+    Refused,
+}
+
+/// How many structs may lie in one another.
+const NESTING_MAX: usize = 32;
+
+/// What the verifier makes of a load of `size` bytes at `offset` of `root`.
+pub(super) fn plain_load(types: &Types, root: TypeId, offset: u64, size: u64) -> Seen {
+    let mut at = root;
+    let mut offset = offset;
+    for _ in 0..NESTING_MAX {
+        match step(types, at, offset, size) {
+            Ok(seen) => return seen,
+            Err((inner, rest)) => (at, offset) = (inner, rest),
+        }
+    }
+    Seen::Refused
+}
+
+/// One struct: what is seen, or which struct to look into, and where.
+fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (TypeId, u64)> {
+    let Some(composite) = types.composite(at) else {
+        return Ok(Seen::Refused);
     };
-    let end = offset + size;
-    if end > u64::from(composite.size) {
-        return false;
+    if offset + size > u64::from(composite.size) {
+        // Only what follows a flexible array's start may lie behind the end.
+        let Some(last) = composite.members.last() else {
+            return Ok(Seen::Refused);
+        };
+        let from = u64::from(last.bit_offset / 8);
+        let Type::Array { elem, len: 0 } = types.get_stripped(last.ty) else {
+            return Ok(Seen::Refused);
+        };
+        if offset < from {
+            return Ok(Seen::Refused);
+        }
+        return match types.get_stripped(elem) {
+            Type::Int(_) => Ok(Seen::Number),
+            Type::Struct(inner) | Type::Union(inner) if inner.size > 0 => {
+                Err((types.strip(elem), (offset - from) % u64::from(inner.size)))
+            }
+            _ => Ok(Seen::Refused),
+        };
     }
     for member in composite.members.iter() {
-        let bit = u64::from(member.bit_offset);
-        let start = bit / 8;
-        if end <= start {
-            return false;
+        let from = u64::from(member.bit_offset / 8);
+        if offset + size <= from {
+            break;
         }
         if let Some(width) = member.bitfield {
-            if offset <= start && (bit + u64::from(width)).div_ceil(8) <= end {
-                return true;
+            let end = (u64::from(member.bit_offset) + u64::from(width)).div_ceil(8);
+            if offset <= from && end <= offset + size {
+                return Ok(Seen::Number);
             }
             continue;
         }
-        if offset < start {
-            return false;
+        if offset < from {
+            break;
         }
-        let whole = types.size_of(member.ty).unwrap_or(0);
-        if offset >= start + whole {
+        let Some(whole) = types.size_of(member.ty) else {
+            return Ok(Seen::Refused);
+        };
+        let end = from + whole;
+        if offset >= end {
             continue;
         }
-        let (ty, inside, each) = element(types, member.ty, offset - start, whole);
-        return match types.get_stripped(ty) {
-            Type::Struct(_) | Type::Union(_) => allows(types, ty, inside, size),
-            Type::Ptr(_) => inside == 0 && size == each,
-            Type::Int(_) | Type::Enum(_) => end <= start + whole,
-            Type::Void
-            | Type::Float { .. }
-            | Type::Array { .. }
-            | Type::Fwd { .. }
-            | Type::Typedef(_)
-            | Type::Const(_)
-            | Type::Volatile(_)
-            | Type::Restrict(_)
-            | Type::TypeTag { .. }
-            | Type::Func { .. }
-            | Type::FuncProto { .. }
-            | Type::Other => false,
+        let (mut from, mut ty) = (from, types.strip(member.ty));
+        let mut is_array = false;
+        while let Type::Array { elem, .. } = types.get(ty) {
+            ty = types.strip(elem);
+            is_array = true;
+        }
+        let each = types.size_of(ty).unwrap_or(0);
+        if is_array && each > 0 {
+            from += (offset - from) / each * each;
+        }
+        return match types.get(ty) {
+            Type::Struct(_) | Type::Union(_) => Err((ty, offset - from)),
+            Type::Ptr(_) if offset != from || size != each => Ok(Seen::Refused),
+            Type::Ptr(to) if matches!(types.get_stripped(to), Type::Struct(_) | Type::Union(_)) => {
+                Ok(Seen::Pointer)
+            }
+            _ if offset + size > end => Ok(Seen::Refused),
+            _ => Ok(Seen::Number),
         };
     }
-    false
+    Ok(Seen::Refused)
 }
 
-/// The element of an array, of all its dimensions, in which an offset lies: its type, the offset in it, its size.
-fn element(types: &Types, ty: TypeId, offset: u64, size: u64) -> (TypeId, u64, u64) {
-    let (mut ty, mut offset, mut size) = (ty, offset, size);
-    while let Type::Array { elem, .. } = types.get_stripped(ty) {
-        size = types.size_of(elem).unwrap_or(0);
-        offset = offset.checked_rem(size).unwrap_or(0);
-        ty = elem;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::NameKind;
+    use crate::types::testing::{Builder, Layout, types_of};
+
+    fn seen(types: &Types, offset: u64, size: u64) -> Seen {
+        let root = types.find(NameKind::Struct, "outer")[0];
+        plain_load(types, root, offset, size)
     }
-    (ty, offset, size)
+
+    #[test]
+    fn unions_are_seen_by_their_first_member() {
+        let mut b = Builder::new();
+        let (int, long, char) = (b.ty("int"), b.ty("long"), b.ty("char"));
+        let small = b.composite("small", Layout::structure().field("parent", int));
+        let list = b.ptr_later();
+        let node = b.composite("node", Layout::structure().field("next", list));
+        b.aim(list, node);
+        let first = b.composite("", Layout::union().field("tree", small).field("wide", long));
+        let second = b.composite("", Layout::union().field("list", node).field("count", int));
+        let letters = b.array(char, 8);
+        let outer = Layout::structure()
+            .field("first", first)
+            .field("second", second)
+            .field("next", list)
+            .field("letters", letters)
+            .field("small", char)
+            .bits("bits", int, 4);
+        b.composite("outer", outer);
+        let types = types_of(&b.writer);
+        // `wide`, behind a struct that is too small for it.
+        assert_eq!(seen(&types, 0, 8), Seen::Refused);
+        assert_eq!(seen(&types, 0, 4), Seen::Number);
+        // `count`, where a pointer is seen.
+        assert_eq!(seen(&types, 8, 4), Seen::Refused);
+        assert_eq!(seen(&types, 8, 8), Seen::Pointer);
+        assert_eq!(seen(&types, 16, 8), Seen::Pointer);
+        // Letters may be read several at once, up to the end of the array.
+        assert_eq!(seen(&types, 26, 4), Seen::Number);
+        assert_eq!(seen(&types, 28, 8), Seen::Refused);
+        // A bitfield in the integer of its type, which another member begins.
+        assert_eq!(seen(&types, 32, 4), Seen::Refused);
+        // Behind the end.
+        assert_eq!(seen(&types, 40, 4), Seen::Refused);
+    }
 }
