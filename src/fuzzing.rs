@@ -24,7 +24,7 @@ pub fn parser(text: &str) {
 /// Damaged type information can be asked everything. Each three bytes of input overwrite one byte of the made-up kernel's
 /// BTF behind its header, which whoever opens BTF has checked.
 pub fn types(damage: &[u8]) {
-    let mut bytes = mini_kernel_bytes();
+    let mut bytes = BYTES.with(Vec::clone);
     let body = bytes.len() - HEADER;
     for patch in damage.as_chunks::<3>().0 {
         let place = usize::from(u16::from_le_bytes([patch[0], patch[1]])) % body;
@@ -38,8 +38,11 @@ pub fn types(damage: &[u8]) {
 /// Any text either becomes a program, the same one each time, or is refused with diagnostics that can be drawn; what is
 /// compiled is never refused by our own checks.
 pub fn compile(text: &str) {
-    let types = mini_kernel();
-    let query = match compile::understand(text, &types, Limits::default()) {
+    KERNEL.with(|types| compile_against(text, types));
+}
+
+fn compile_against(text: &str, types: &Types) {
+    let query = match compile::understand(text, types, Limits::default()) {
         Ok(resolved) => resolved.query,
         Err(diags) => {
             assert!(!diags.is_empty(), "{text:?} is refused without a reason");
@@ -55,10 +58,10 @@ pub fn compile(text: &str) {
     };
     for reads in [Reads::Auto, Reads::Probe] {
         for typed in [true, false] {
-            let Some(artifact) = generated(&query, &types, reads, typed) else {
+            let Some(artifact) = generated(&query, types, reads, typed) else {
                 continue;
             };
-            let again = generated(&query, &types, reads, typed).map(|again| again.object.elf);
+            let again = generated(&query, types, reads, typed).map(|again| again.object.elf);
             assert_eq!(
                 again.as_ref(),
                 Some(&artifact.object.elf),
@@ -86,7 +89,7 @@ pub fn ir(text: &str) {
     let back = ir::parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
     assert_eq!(ir::print(&back), printed);
     if ir::verify(&func).is_ok() {
-        match codegen::compile(&[func], &[], &mini_kernel()) {
+        match KERNEL.with(|types| codegen::compile(&[func], &[], types)) {
             Ok(_) => {}
             Err(error) => judge(&error, text),
         }
@@ -99,19 +102,11 @@ pub fn display(bytes: &[u8]) {
     let [choice, flags, record @ ..] = bytes else {
         return;
     };
-    let types = mini_kernel();
-    let text = EVENTS[usize::from(*choice) % EVENTS.len()];
-    let query = compile::understand(text, &types, Limits::default())
-        .unwrap_or_else(|diags| panic!("{text}: {diags:?}"))
-        .query;
-    let artifact = generated(&query, &types, Reads::Auto, true)
-        .unwrap_or_else(|| panic!("bug in ksnoop-jit: {text} does not compile"));
-    let layouts: Vec<RecordLayout> = artifact
-        .programs
-        .into_iter()
-        .filter_map(|lowered| lowered.layout)
-        .collect();
-    let mut record = record.to_vec();
+    let choice = usize::from(*choice) % EVENTS.len();
+    KERNEL.with(|types| LAYOUTS.with(|layouts| show(types, &layouts[choice], *flags, record.to_vec())));
+}
+
+fn show(types: &Types, layouts: &[RecordLayout], flags: u8, mut record: Vec<u8>) {
     if flags & 1 == 0
         && let Some(number) = record.first_chunk_mut::<4>()
     {
@@ -124,18 +119,15 @@ pub fn display(bytes: &[u8]) {
         };
         let show = || {
             let mut out = String::new();
-            Printer::new(&types, &layouts, options.clone()).event(&record, &mut out, &NoSymbols);
+            Printer::new(types, layouts, options.clone()).event(&record, &mut out, &NoSymbols);
             out
         };
         let shown = show();
-        assert!(shown.ends_with('\n'), "{text}: {shown:?}");
-        assert!(
-            shown.chars().all(|c| c == '\n' || !c.is_control()),
-            "{text}: {shown:?}"
-        );
+        assert!(shown.ends_with('\n'), "{shown:?}");
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
         assert!(
             format != Layout::Compact || shown.matches('\n').count() == 1,
-            "{text}: {shown:?}"
+            "{shown:?}"
         );
         assert_eq!(shown, show(), "the same again");
     }
@@ -189,6 +181,27 @@ const EVENTS: [&str; 5] = [
     "tcp_set_state(sk->__sk_common.skc_daddr:ip, state:x, sk)",
     "vfs_open(*path, str(path->dentry->d_iname), return:errno)",
 ];
+
+thread_local! {
+    /// The made-up kernel, made once: it costs far more than a check. What it has looked up never changes what it says.
+    static KERNEL: Types = mini_kernel();
+    static BYTES: Vec<u8> = mini_kernel_bytes();
+    /// The layouts of each of `EVENTS`.
+    static LAYOUTS: Vec<Vec<RecordLayout>> = EVENTS.iter().map(|text| KERNEL.with(|types| layouts(text, types))).collect();
+}
+
+fn layouts(text: &str, types: &Types) -> Vec<RecordLayout> {
+    let query = compile::understand(text, types, Limits::default())
+        .unwrap_or_else(|diags| panic!("{text}: {diags:?}"))
+        .query;
+    let artifact = generated(&query, types, Reads::Auto, true)
+        .unwrap_or_else(|| panic!("bug in ksnoop-jit: {text} does not compile"));
+    artifact
+        .programs
+        .into_iter()
+        .filter_map(|lowered| lowered.layout)
+        .collect()
+}
 
 /// Compiles what sema has taken. `None` where this way of attaching can't see it all, or the program is too large.
 fn generated(query: &typed::Query, types: &Types, reads: Reads, typed: bool) -> Option<Artifact> {

@@ -41,6 +41,17 @@ pub(super) fn slots(types: &Types, func: &Func) -> Vec<Location> {
         .collect()
 }
 
+/// The first argument that a trampoline of a kernel function passes wrongly, and all behind it: a struct with a
+/// misaligned member is on the stack, but is taken from registers.
+pub(super) fn misread(types: &Types, func: &Func) -> Option<usize> {
+    func.params.iter().position(|param| {
+        types
+            .composite(param.ty)
+            .is_some_and(|composite| composite.size <= 16)
+            && !aligned(types, param.ty, 0, 0)
+    })
+}
+
 /// So many words of a trampoline's context can a program load (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
 const CONTEXT_WORDS: i16 = 12;
 

@@ -58,7 +58,7 @@ impl Lower<'_> {
             let sharers: Vec<usize> = left
                 .iter()
                 .copied()
-                .filter(|index| pointers(&items[*index]).iter().any(|other| *other == pointer))
+                .filter(|index| pointers(&items[*index]).contains(&pointer))
                 .collect();
             if sharers.len() > 1 {
                 return Some((pointer.clone(), sharers));

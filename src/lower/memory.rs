@@ -186,11 +186,37 @@ impl Lower<'_> {
                     }
                     None => {
                         let size = self.scalar_size(&place.ty);
-                        let raw = self.b.load(Type::Int, width(size), base, place.offset as i16);
+                        let raw = self.load_own(base, place.offset as i16, size);
                         self.finish_load(raw, &place.ty)
                     }
                 }
             }
+        }
+    }
+
+    /// A load from the stack, in aligned parts if need be: the verifier refuses any other there. They are zero-extended.
+    fn load_own(&mut self, base: Value, offset: i16, size: u32) -> Value {
+        let mut whole = None;
+        let mut done = 0;
+        while done < size {
+            let at = offset + done as i16;
+            let step = [8u32, 4, 2, 1]
+                .into_iter()
+                .find(|step| *step <= size - done && (at as u32).is_multiple_of(*step))
+                .unwrap_or(1);
+            let part = self.b.load(Type::Int, width(step), base, at);
+            whole = Some(match whole {
+                None => part,
+                Some(below) => {
+                    let part = self.b.binary(BinaryOp::Shl, Bits::W64, part, (done * 8) as i32);
+                    self.b.binary(BinaryOp::Or, Bits::W64, below, part)
+                }
+            });
+            done += step;
+        }
+        match whole {
+            Some(value) => value,
+            None => self.b.iconst(0),
         }
     }
 
@@ -484,13 +510,13 @@ impl Lower<'_> {
             ..bits
         };
         let raw = self.gather(from, bits);
-        self.cut_at(raw, 0, bits.width, &place.ty)
+        self.cut(raw, bits, &place.ty)
     }
 
     /// The bits of a bitfield that lies in readable memory of ours: what is above them is not cleared if they fit 8 bytes.
     fn gather(&mut self, base: Value, bits: BitRange) -> Value {
         match container(bits) {
-            Some((size, offset)) => self.b.load(Type::Int, width(size), base, offset as i16),
+            Some((size, offset)) => self.load_own(base, offset as i16, size),
             None => {
                 let byte = (bits.first / 8) as i16;
                 let by = (bits.first % 8) as i32;

@@ -40,6 +40,16 @@ pub fn lower(
             types.c_name(query.probe.func().ret),
         ));
     }
+    if matches!(kind, ProgramKind::Fentry | ProgramKind::Fexit)
+        && let Some(index) = abi::misread(types, query.probe.func())
+    {
+        return Err(format!(
+            "a {} sees wrong arguments of `{}` from `{}` on: a packed struct is passed on the stack",
+            kind.section(),
+            query.probe.func().name,
+            query.probe.func().params[index].name,
+        ));
+    }
     match super::stash::Plan::of(event, kind) {
         Some(plan) => Ok(super::stash::pair(lower, event, layout, &plan)),
         None => Ok(vec![single(lower, event, layout)]),

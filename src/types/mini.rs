@@ -168,15 +168,13 @@ impl Copier<'_> {
     }
 
     fn int(&mut self, id: TypeId, int: &Int) -> u32 {
-        let mut encoding = 0;
-        if int.signed {
-            encoding |= INT_SIGNED;
-        }
-        if int.is_bool {
-            encoding |= INT_BOOL;
-        } else if int.is_char {
-            encoding |= INT_CHAR;
-        }
+        // The kernel takes one of these bits only (kernel/bpf/btf.c, `btf_int_check_meta`).
+        let encoding = match (int.is_bool, int.signed, int.is_char) {
+            (true, _, _) => INT_BOOL,
+            (false, true, _) => INT_SIGNED,
+            (false, false, true) => INT_CHAR,
+            (false, false, false) => 0,
+        };
         let name = self.types.name(id);
         // Old bitfields have become members with a width of their own, so that every integer here is a whole one.
         self.writer.int(&name, int.size, encoding)

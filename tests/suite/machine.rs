@@ -114,7 +114,7 @@ impl Machine {
                 class @ (4 | 7) => r[dst] = alu(insn, class == 7, r[dst], insn.operand(&r))?,
                 class @ (5 | 6) => match insn.code >> 4 {
                     0 if class == 5 => pc = jump(pc, i64::from(insn.off)),
-                    0 => pc = jump(pc, i64::from(insn.imm)),
+                    0 => pc = jump(pc, insn.imm),
                     8 => {
                         r[0] = self.helper(insn.imm as i32, [r[1], r[2], r[3], r[4], r[5]])?;
                         // The kernel's calling convention: nobody may rely on these.

@@ -12,13 +12,19 @@ use super::machine::{Machine, Moment, number};
 /// A C type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ty {
-    Int { bytes: u32, signed: bool },
+    Int {
+        bytes: u32,
+        signed: bool,
+    },
     Bool,
     Ptr(Box<Ty>),
     Array(Box<Ty>, u32),
     Aggregate(TypeId),
     Void,
-    Char,
+    /// What strings are made of.
+    Char {
+        signed: bool,
+    },
 }
 
 const INT: Ty = Ty::Int {
@@ -151,10 +157,12 @@ impl World<'_> {
                 Ty::Aggregate(_) | Ty::Array(..) => {
                     return Shown::Memory(place.address, self.size(&place.ty));
                 }
-                Ty::Int { .. } | Ty::Bool | Ty::Ptr(_) | Ty::Void | Ty::Char => match self.load(&place) {
-                    Ok(value) => value,
-                    Err(Fault) => return Shown::Fault,
-                },
+                Ty::Int { .. } | Ty::Bool | Ty::Ptr(_) | Ty::Void | Ty::Char { .. } => {
+                    match self.load(&place) {
+                        Ok(value) => value,
+                        Err(Fault) => return Shown::Fault,
+                    }
+                }
             },
             Thing::Value(value) => value,
             Thing::Text => panic!("a text is not shown"),
@@ -163,13 +171,13 @@ impl World<'_> {
         let bits = value.value as u64;
         match &value.ty {
             Ty::Ptr(to) => match **to {
-                Ty::Char => Shown::String(bits),
+                Ty::Char { .. } => Shown::String(bits),
                 Ty::Void | Ty::Ptr(_) => Shown::Pointer(bits, None),
                 Ty::Int { .. } | Ty::Bool | Ty::Array(..) | Ty::Aggregate(_) => {
                     Shown::Pointer(bits, Some(self.size(to)))
                 }
             },
-            Ty::Int { .. } | Ty::Bool | Ty::Char => Shown::Scalar(bits),
+            Ty::Int { .. } | Ty::Bool | Ty::Char { .. } => Shown::Scalar(bits),
             Ty::Array(..) | Ty::Aggregate(_) | Ty::Void => panic!("no such value"),
         }
     }
@@ -179,7 +187,7 @@ impl World<'_> {
             Thing::Value(value) => Ok(value),
             Thing::Place(place) => match place.ty {
                 Ty::Array(elem, _) => Ok(plain(Ty::Ptr(elem), i128::from(place.address))),
-                Ty::Int { .. } | Ty::Bool | Ty::Ptr(_) | Ty::Aggregate(_) | Ty::Void | Ty::Char => {
+                Ty::Int { .. } | Ty::Bool | Ty::Ptr(_) | Ty::Aggregate(_) | Ty::Void | Ty::Char { .. } => {
                     self.load(&place)
                 }
             },
@@ -437,8 +445,8 @@ impl World<'_> {
                     .rev()
                     .fold(0i128, |value, byte| value << 8 | i128::from(*byte));
                 let value = whole >> (first % 8) & ((1i128 << width) - 1);
-                let negative =
-                    matches!(place.ty, Ty::Int { signed: true, .. }) && value >> (width - 1) & 1 == 1;
+                let negative = matches!(place.ty, Ty::Int { signed: true, .. } | Ty::Char { signed: true })
+                    && value >> (width - 1) & 1 == 1;
                 (if negative { value - (1 << width) } else { value }, Some(width))
             }
             None => {
@@ -449,7 +457,7 @@ impl World<'_> {
         let value = match place.ty {
             // A `bool` that holds neither 0 nor 1 is undefined in C; it is shown as it is.
             Ty::Bool => value,
-            Ty::Int { .. } | Ty::Char | Ty::Ptr(_) => cut(value, &place.ty),
+            Ty::Int { .. } | Ty::Char { .. } | Ty::Ptr(_) => cut(value, &place.ty),
             Ty::Array(..) | Ty::Aggregate(_) | Ty::Void => panic!("a load of no scalar"),
         };
         Ok(Rvalue {
@@ -678,11 +686,13 @@ impl World<'_> {
 
     /// A type of the kernel's as C sees it.
     fn resolve(&self, id: TypeId) -> Ty {
+        let named = matches!(self.types.get(self.types.strip_mods(id)), Type::Int(_));
         let id = self.types.complete(id);
         match self.types.get(id) {
             Type::Void | Type::FuncProto { .. } | Type::Func { .. } | Type::Fwd { .. } => Ty::Void,
             Type::Int(int) if int.is_bool => Ty::Bool,
-            Type::Int(int) if int.is_char && int.size == 1 => Ty::Char,
+            // `char` of any sign makes strings; a number's typedef, such as `u8`, does not.
+            Type::Int(int) if int.size == 1 && (int.is_char || named) => Ty::Char { signed: int.signed },
             Type::Int(int) => Ty::Int {
                 bytes: int.size,
                 signed: int.signed,
@@ -707,7 +717,7 @@ impl World<'_> {
     fn size(&self, ty: &Ty) -> u32 {
         match ty {
             Ty::Int { bytes, .. } => *bytes,
-            Ty::Bool | Ty::Char | Ty::Void => 1,
+            Ty::Bool | Ty::Char { .. } | Ty::Void => 1,
             Ty::Ptr(_) => 8,
             Ty::Array(elem, len) => self.size(elem) * len,
             Ty::Aggregate(id) => self.types.composite(*id).map_or(0, |composite| composite.size),
@@ -739,14 +749,14 @@ fn place(address: u64, ty: Ty) -> Place {
 fn pointee(ty: &Ty) -> Option<&Ty> {
     match ty {
         Ty::Ptr(to) => Some(to),
-        Ty::Int { .. } | Ty::Bool | Ty::Array(..) | Ty::Aggregate(_) | Ty::Void | Ty::Char => None,
+        Ty::Int { .. } | Ty::Bool | Ty::Array(..) | Ty::Aggregate(_) | Ty::Void | Ty::Char { .. } => None,
     }
 }
 
 fn c_type(name: &str) -> Ty {
     let (bytes, signed) = match name {
         "bool" | "_Bool" => return Ty::Bool,
-        "char" => return Ty::Char,
+        "char" => return Ty::Char { signed: true },
         "signed char" | "s8" => (1, true),
         "unsigned char" | "u8" => (1, false),
         "short int" | "short" | "s16" => (2, true),
@@ -774,7 +784,7 @@ fn call_type(func: &str) -> Ty {
 fn cut(value: i128, ty: &Ty) -> i128 {
     let (bits, signed) = match ty {
         Ty::Int { bytes, signed } => (bytes * 8, *signed),
-        Ty::Char => (8, true),
+        Ty::Char { signed } => (8, *signed),
         Ty::Bool => return i128::from(value != 0),
         Ty::Ptr(_) => (64, false),
         Ty::Array(..) | Ty::Aggregate(_) | Ty::Void => panic!("no scalar"),
@@ -804,7 +814,7 @@ fn promote(value: &Rvalue) -> Ty {
             bytes: 4,
             signed: false,
         },
-        (Ty::Int { bytes: 1 | 2, .. } | Ty::Bool | Ty::Char, _) => INT,
+        (Ty::Int { bytes: 1 | 2, .. } | Ty::Bool | Ty::Char { .. }, _) => INT,
         (Ty::Int { .. }, _) => value.ty.clone(),
         (Ty::Ptr(_) | Ty::Array(..) | Ty::Aggregate(_) | Ty::Void, _) => panic!("no number"),
     }

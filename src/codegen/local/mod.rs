@@ -285,15 +285,13 @@ impl Layouts<'_> {
         };
         match self.types.get(id) {
             Type::Int(int) => {
-                let mut encoding = 0;
-                if int.signed {
-                    encoding |= INT_SIGNED;
-                }
-                if int.is_bool {
-                    encoding |= INT_BOOL;
-                } else if int.is_char {
-                    encoding |= INT_CHAR;
-                }
+                // The kernel takes one of these bits only (kernel/bpf/btf.c, `btf_int_check_meta`).
+                let encoding = match (int.is_bool, int.signed, int.is_char) {
+                    (true, _, _) => INT_BOOL,
+                    (false, true, _) => INT_SIGNED,
+                    (false, false, true) => INT_CHAR,
+                    (false, false, false) => 0,
+                };
                 sized(self.writer.int(&name, int.size, encoding), int.size)
             }
             Type::Float { size } => sized(self.writer.float(&name, size), size),

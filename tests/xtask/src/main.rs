@@ -1,8 +1,8 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing. Only `bench-startup` and `verifier-sweep` touch this machine's
-//! kernel; what the others trace is always a guest's.
+//! that it does not name when the tool is missing. `bench-startup` attaches to this machine's kernel and
+//! `verifier-sweep` loads into it; what the others trace is always a guest's.
 
 mod ci;
 mod demo;
@@ -23,11 +23,11 @@ cargo xtask COMMAND
       -j N                          N guests at a time (default 2)
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
+  bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
   verifier-sweep [OPTIONS]          let this kernel's verifier judge a query on each of many functions; attaches nothing
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
       --every                       all that its BTF has       --sample N   so many (default 500)
       --seed S                      other queries              --logs       show the verifier's logs
-  bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
   ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 

@@ -205,7 +205,7 @@ impl Case {
             let of_function = |mark: &&Marks<'_>| mark.function == event.function;
             let alone = marks.iter().filter(of_function).count() == 1;
             let owner = marks.iter().position(|mark| {
-                mark.function == event.function && (alone || mark.labels.iter().any(|of| *of == labels))
+                mark.function == event.function && (alone || mark.labels.contains(&labels))
             })?;
             own[owner].push(event);
         }
