@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn unions_are_seen_by_their_first_member() {
         let mut b = Builder::new();
-        let (int, long, char) = (b.ty("int"), b.ty("long"), b.ty("char"));
+        let (int, long, char) = (b.ty("int"), b.ty("u64"), b.ty("char"));
         let small = b.composite("small", Layout::structure().field("parent", int));
         let list = b.ptr_later();
         let node = b.composite("node", Layout::structure().field("next", list));
