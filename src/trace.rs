@@ -338,6 +338,10 @@ fn attach(
             Err(error) => return Err(error.into()),
         };
         let how = how(&artifact);
+        if typed && let Some(why) = takes_another(query, types) {
+            refused.push(format!("{how}: {why}"));
+            continue;
+        }
         let loaded = match load(cli, query, types, &artifact, shared.clone()) {
             Ok(loaded) => loaded,
             Err(error) if error.another_kind_may_work() => {
@@ -387,6 +391,25 @@ fn attach(
         [only] => Err(anyhow!("can't trace `{name}`: {only}").into()),
         all => Err(anyhow!("can't trace `{name}`:\n  {}", all.join("\n  ")).into()),
     }
+}
+
+/// Why a trampoline on a module's function would end up on another function: before 6.3 the kernel looks for its name
+/// among all symbols and takes the first (31bf1dbccfb0, "bpf: Fix attaching fentry/fexit/fmod_ret/lsm to modules").
+fn takes_another(query: &typed::Query, types: &Types) -> Option<String> {
+    let func = query.probe.func();
+    if func.id.module == 0 || Capabilities::detect().version() >= (6, 3) {
+        return None;
+    }
+    let found = runtime::symbols::Symbols::new().lookup(&[&func.name]).ok()?;
+    let own = types.module_name(func.id.module);
+    let other = found
+        .iter()
+        .find(|symbol| symbol.name == func.name && symbol.module.as_deref() != Some(own))?;
+    let place = other.module.as_deref().unwrap_or("the kernel");
+    Some(format!(
+        "this kernel can't tell `{}` in {own} from the one in {place}",
+        func.name
+    ))
 }
 
 fn println(text: &str) -> Result<(), Failure> {
