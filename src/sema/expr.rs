@@ -658,6 +658,18 @@ impl Sema<'_> {
                     .label("this literal contains one"),
             );
         }
+        let fixed = literal.strip_suffix(b"*").unwrap_or(&literal);
+        if glob && fixed.iter().any(|c| b"*?[".contains(c)) {
+            return self.report(
+                Diagnostic::error(
+                    Code::StringOperand,
+                    span,
+                    "a pattern can have one `*`, at its end",
+                )
+                .label("other patterns are not compiled yet")
+                .help("compare the beginning: `dev->name =~ \"eth*\"`"),
+            );
+        }
         let text = self.text(text)?;
         let kind = ExprKind::StrCompare {
             text: Box::new(text),

@@ -32,6 +32,7 @@ type Version = (u32, u32);
 /// What kernels lack: from the first version to the last, and why.
 const LACKS: &[(Need, Version, Version, &str)] = &[
     (Need::Fixture, (0, 0), (5, 10), "modules have no BTF before 5.11"),
+    (Need::Ret24Btf, (0, 0), (5, 10), "modules have no BTF before 5.11"),
     (
         Need::Ret24Btf,
         (6, 12),

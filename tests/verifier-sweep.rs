@@ -2,7 +2,7 @@
 //! Out: counts, reasons with an example of each, rates and extremes; status 1 if the kernel refused anything or the compiler failed.
 //! Run as `cargo xtask verifier-sweep`.
 
-#[path = "../tests/suite/judge.rs"]
+#[path = "suite/judge.rs"]
 mod judge;
 
 use std::collections::BTreeMap;
