@@ -309,7 +309,6 @@ mod tests {
                 if let Err(diags) = compile::understand(&text, &types, Limits::default()) {
                     assert!(
                         diags.iter().all(|diag| diag.code == crate::diag::Code::Incomplete
-                            || diag.code == crate::diag::Code::AmbiguousFunction
                             || diag.code == crate::diag::Code::UnsupportedTarget
                             || diag.code == crate::diag::Code::NotScalar),
                         "{text}: {diags:?}"
