@@ -309,6 +309,8 @@ mod tests {
                 if let Err(diags) = compile::understand(&text, &types, Limits::default()) {
                     assert!(
                         diags.iter().all(|diag| diag.code == crate::diag::Code::Incomplete
+                            // The generator is given one of two functions of a name, which a query can't name.
+                            || diag.code == crate::diag::Code::AmbiguousFunction
                             || diag.code == crate::diag::Code::UnsupportedTarget
                             || diag.code == crate::diag::Code::NotScalar),
                         "{text}: {diags:?}"
