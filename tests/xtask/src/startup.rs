@@ -75,7 +75,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
 fn start(tool: &mut Command, query: &str) -> Result<(f64, u64)> {
     let started = Instant::now();
     let mut child = tool
-        .args(["-v", "--for", "0.02", query])
+        .args(["-v", "--for", "0.5", query])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
