@@ -13,7 +13,7 @@ use crate::ir::{
     BinaryOp, Bits, CmpOp, Helper, Operand, RelocData, RelocKind, Slot, Space, Type, Value, Width,
 };
 use crate::span::Span;
-use crate::typed::{Base, BitRange, Expr, Memory, Path, Place, Text};
+use crate::typed::{Base, Expr, Memory, Path, Place};
 use crate::types::{self, TypeId};
 
 /// The lowest address that can be the kernel's on x86-64, with five levels of page tables
@@ -195,7 +195,7 @@ impl Lower<'_> {
     }
 
     /// A load from the stack, in aligned parts if need be: the verifier refuses any other there. They are zero-extended.
-    fn load_own(&mut self, base: Value, offset: i16, size: u32) -> Value {
+    pub(super) fn load_own(&mut self, base: Value, offset: i16, size: u32) -> Value {
         let mut whole = None;
         let mut done = 0;
         while done < size {
@@ -257,7 +257,13 @@ impl Lower<'_> {
     }
 
     /// The path of a place that a plain load may read, and what the verifier takes the value for.
-    fn plainly<'p>(&self, place: &'p Place, base: Value, offset: u64, size: u32) -> Option<(&'p Path, Seen)> {
+    pub(super) fn plainly<'p>(
+        &self,
+        place: &'p Place,
+        base: Value,
+        offset: u64,
+        size: u32,
+    ) -> Option<(&'p Path, Seen)> {
         let path = place.path.as_ref()?;
         if self.b.type_of(base) != Type::Ptr(Space::Btf) {
             return None;
@@ -349,7 +355,7 @@ impl Lower<'_> {
         }
     }
 
-    fn offset_reloc(&mut self, path: &Path, offset: u64) -> crate::ir::Reloc {
+    pub(super) fn offset_reloc(&mut self, path: &Path, offset: u64) -> crate::ir::Reloc {
         self.b.reloc(RelocData {
             kind: RelocKind::FieldByteOffset,
             root: path.root,
@@ -390,7 +396,7 @@ impl Lower<'_> {
     }
 
     /// Reads up to 8 bytes and gives them zero-extended. A failure is the fault of that step; without one it can't fail.
-    fn probe_into(
+    pub(super) fn probe_into(
         &mut self,
         slot: Slot,
         size: u32,
@@ -422,144 +428,6 @@ impl Lower<'_> {
             _ => self.b.as_ptr(space, address),
         };
         self.call(helper, &[to.into(), Operand::Imm(size as i32), from.into()])
-    }
-
-    /// A bitfield in kernel or user memory.
-    fn load_bits(&mut self, place: &Place, bits: BitRange, base: Value, step: Span, memory: Memory) -> Value {
-        let Some((size, offset)) = container(bits) else {
-            return self.load_wide_bits(place, bits, base, step, memory);
-        };
-        let raw = match self.plainly(place, base, offset, size) {
-            Some((path, seen)) if seen != Seen::Pointer => {
-                self.good(base, step);
-                let reloc = self.offset_reloc(path, offset);
-                self.at(place.span, path.text.clone());
-                self.b.load_field(Type::Int, width(size), base, reloc)
-            }
-            Some(_) | None => {
-                let whole = Place {
-                    offset,
-                    bits: None,
-                    ..place.clone()
-                };
-                let address = self.place_address(&whole, base, memory);
-                self.at(place.span, "the integer with the bitfield");
-                let slot = self.scratch();
-                self.probe_into(slot, size, address, memory, Some((step, base)))
-            }
-        };
-        let up = 64 - (bits.first + u64::from(bits.width) - offset * 8);
-        let down = 64 - u64::from(bits.width);
-        let Some(path) = &place.path else {
-            return self.cut(
-                raw,
-                BitRange {
-                    first: bits.first - offset * 8,
-                    ..bits
-                },
-                &place.ty,
-            );
-        };
-        let shift = |kind, kernel| RelocData {
-            kind,
-            root: path.root,
-            access: path.access.clone(),
-            text: path.text.clone(),
-            kernel,
-        };
-        let (left, right) = (
-            shift(RelocKind::FieldLshiftU64, up),
-            shift(RelocKind::FieldRshiftU64, down),
-        );
-        self.at(place.span, path.text.clone());
-        let left = self.b.reloc(left);
-        let raw = self.b.reloc_shift(BinaryOp::Shl, raw, left);
-        let right = self.b.reloc(right);
-        let op = if self.is_signed(&place.ty) {
-            BinaryOp::Ashr
-        } else {
-            BinaryOp::Lshr
-        };
-        self.b.reloc_shift(op, raw, right)
-    }
-
-    /// A packed bitfield in nine bytes: no relocation describes one, so the way to its bytes is the compiling side's.
-    fn load_wide_bits(
-        &mut self,
-        place: &Place,
-        bits: BitRange,
-        base: Value,
-        step: Span,
-        memory: Memory,
-    ) -> Value {
-        let first = bits.first / 8;
-        let space = self.space_of(memory);
-        let start = self.loose(base, space);
-        self.at(place.span, "the nine bytes with the bitfield");
-        let address = self.b.add(start, first as i32);
-        let slot = self.b.slot(16);
-        let to = self.b.slot_addr(slot);
-        let status = self.probe(to, 9, address, memory);
-        let (good, bad) = self.fault_blocks(step, base);
-        self.b
-            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
-        self.b.switch_to(good);
-        let from = self.b.slot_addr(slot);
-        let bits = BitRange {
-            first: bits.first - first * 8,
-            ..bits
-        };
-        let raw = self.gather(from, bits);
-        self.cut(raw, bits, &place.ty)
-    }
-
-    /// The bits of a bitfield that lies in readable memory of ours: what is above them is not cleared if they fit 8 bytes.
-    fn gather(&mut self, base: Value, bits: BitRange) -> Value {
-        match container(bits) {
-            Some((size, offset)) => self.load_own(base, offset as i16, size),
-            None => {
-                let byte = (bits.first / 8) as i16;
-                let by = (bits.first % 8) as i32;
-                let low = self.b.load(Type::Int, Width::B8, base, byte);
-                let high = self.b.load(Type::Int, Width::B1, base, byte + 8);
-                let low = self.b.binary(BinaryOp::Lshr, Bits::W64, low, by);
-                let high = self.b.binary(BinaryOp::Shl, Bits::W64, high, 64 - by);
-                self.b.binary(BinaryOp::Or, Bits::W64, low, high)
-            }
-        }
-    }
-
-    /// Cuts a bitfield out of the integer that contains it, without relocations.
-    fn cut(&mut self, raw: Value, bits: BitRange, ty: &CType) -> Value {
-        let first = match container(bits) {
-            Some((_, offset)) => bits.first - offset * 8,
-            None => 0,
-        };
-        self.cut_at(raw, first, bits.width, ty)
-    }
-
-    fn cut_at(&mut self, raw: Value, first: u64, bit_width: u8, ty: &CType) -> Value {
-        let up = 64 - (first as i32 + i32::from(bit_width));
-        let down = 64 - i32::from(bit_width);
-        let raw = if up == 0 {
-            raw
-        } else {
-            self.b.binary(BinaryOp::Shl, Bits::W64, raw, up)
-        };
-        let op = if self.is_signed(ty) {
-            BinaryOp::Ashr
-        } else {
-            BinaryOp::Lshr
-        };
-        if down == 0 {
-            raw
-        } else {
-            self.b.binary(op, Bits::W64, raw, down)
-        }
-    }
-
-    fn is_signed(&self, ty: &CType) -> bool {
-        matches!(self.shape(ty), Shape::Int(_, true))
     }
 
     /// The stack slot with a struct that was passed or returned by value.
@@ -616,184 +484,5 @@ impl Lower<'_> {
             crate::ir::InstData::SlotAddr(slot) if func.results[inst] == Some(address) => Some(*slot),
             _ => None,
         })
-    }
-
-    /// A NUL-terminated string into memory of ours. Gives the bytes written, the NUL counted, or a negative error.
-    pub(super) fn read_string(&mut self, to: Value, capacity: u32, pointer: Value, memory: Memory) -> Value {
-        let size = Operand::Imm(capacity as i32);
-        let memory = match self.b.type_of(pointer) {
-            Type::Ptr(Space::User) => Memory::User,
-            _ => memory,
-        };
-        match memory {
-            Memory::Kernel | Memory::User => {
-                let (helper, space) = match memory {
-                    Memory::User => (Helper::ProbeReadUserStr, Space::User),
-                    Memory::Kernel | Memory::Unknown => (Helper::ProbeReadKernelStr, Space::Kernel),
-                };
-                let from = self.b.as_ptr(space, pointer);
-                self.call(helper, &[to.into(), size, from.into()])
-            }
-            Memory::Unknown => {
-                // The two halves of the address space tell kernel from user memory on x86-64 and aarch64.
-                let kernel = self.b.block("a kernel string");
-                let user = self.b.block("a user string");
-                let (join, params) = self.b.block_with("", &[Type::Int]);
-                let number = self.as_int(pointer);
-                self.b.branch(CmpOp::Slt, Bits::W64, number, 0, kernel, user);
-                for (block, helper, space) in [
-                    (kernel, Helper::ProbeReadKernelStr, Space::Kernel),
-                    (user, Helper::ProbeReadUserStr, Space::User),
-                ] {
-                    self.b.switch_to(block);
-                    let from = self.b.as_ptr(space, number);
-                    let length = self.call(helper, &[to.into(), size, from.into()]);
-                    self.b.jump(join, &[length]);
-                }
-                self.b.switch_to(join);
-                params[0]
-            }
-        }
-    }
-
-    /// Branches on whether a string equals a literal or matches a pattern.
-    pub(super) fn compare_text(
-        &mut self,
-        text: &Text,
-        literal: &[u8],
-        glob: bool,
-        span: Span,
-        yes: crate::ir::Block,
-        no: crate::ir::Block,
-    ) {
-        // `eth*` compares the first bytes only; sema lets no other pattern through.
-        let (bytes, whole) = match literal.strip_suffix(b"*") {
-            Some(prefix) if glob => (prefix, false),
-            Some(_) | None => (literal, true),
-        };
-        // One byte more than the text tells whether the string goes on; a read of a string ends with a NUL of its own.
-        let needed = bytes.len() as u32 + 1;
-        let size = (needed + 1).next_multiple_of(8);
-        let slot = self.b.slot(size);
-        self.at(span, "the string");
-        let to = self.b.slot_addr(slot);
-        for word in 0..size / 8 {
-            self.b.store(Width::B8, to, word as i16 * 8, 0);
-        }
-        match text {
-            Text::Comm => {
-                let slot = self.b.slot(16.max(size));
-                return self.compare_comm(slot, bytes, whole, yes, no);
-            }
-            Text::Pointer { pointer, memory } => {
-                let value = self.value(pointer);
-                self.at(span, "the string");
-                let to = self.b.slot_addr(slot);
-                let length = self.read_string(to, needed + 1, value, *memory);
-                let (good, bad) = self.fault_blocks(pointer.span, value);
-                self.b
-                    .branch_with(CmpOp::Slt, Bits::W64, length, 0, bad, call(good, &[]));
-                self.b.switch_to(good);
-            }
-            Text::Array { place, len } => {
-                let read = needed.min(*len);
-                match &place.base {
-                    Base::Pointer { pointer, memory } => {
-                        let base = self.value(pointer);
-                        let address = self.place_address(place, base, *memory);
-                        self.at(span, "the string");
-                        let to = self.b.slot_addr(slot);
-                        let status = self.probe(to, read, address, *memory);
-                        let (good, bad) = self.fault_blocks(pointer.span, base);
-                        self.b
-                            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
-                        self.b.switch_to(good);
-                    }
-                    Base::Arg(_) | Base::Return => {
-                        let from = self.by_value(&place.base);
-                        let from = self.b.slot_addr(from);
-                        let to = self.b.slot_addr(slot);
-                        for byte in 0..read as i16 {
-                            let value = self
-                                .b
-                                .load(Type::Int, Width::B1, from, place.offset as i16 + byte);
-                            self.b.store(Width::B1, to, byte, value);
-                        }
-                    }
-                }
-            }
-        }
-        self.compare_bytes(slot, bytes, whole, yes, no);
-    }
-
-    fn compare_comm(
-        &mut self,
-        slot: Slot,
-        bytes: &[u8],
-        whole: bool,
-        yes: crate::ir::Block,
-        no: crate::ir::Block,
-    ) {
-        if bytes.len() > 15 {
-            // TASK_COMM_LEN is 16 with the NUL, so no task is called so.
-            self.b.jump(no, &[]);
-            return;
-        }
-        let to = self.b.slot_addr(slot);
-        self.call(Helper::GetCurrentComm, &[to.into(), Operand::Imm(16)]);
-        self.compare_bytes(slot, bytes, whole, yes, no);
-    }
-
-    /// Branches on whether the slot holds these bytes, and, if `whole`, a NUL behind them.
-    fn compare_bytes(
-        &mut self,
-        slot: Slot,
-        bytes: &[u8],
-        whole: bool,
-        yes: crate::ir::Block,
-        no: crate::ir::Block,
-    ) {
-        let mut wanted = bytes.to_vec();
-        if whole {
-            wanted.push(0);
-        }
-        let mut at = 0;
-        while at < wanted.len() {
-            let left = wanted.len() - at;
-            let step = [8usize, 4, 2, 1]
-                .into_iter()
-                .find(|step| *step <= left)
-                .unwrap_or(1);
-            let mut word = [0u8; 8];
-            word[..step].copy_from_slice(&wanted[at..at + step]);
-            let constant = i64::from_le_bytes(word);
-            let from = self.b.slot_addr(slot);
-            let value = self.b.load(Type::Int, width(step as u32), from, at as i16);
-            let go_on = self.b.block("");
-            let rhs = match i32::try_from(constant) {
-                Ok(imm) => Operand::Imm(imm),
-                Err(_) => self.b.iconst(constant).into(),
-            };
-            self.b.branch(CmpOp::Ne, Bits::W64, value, rhs, no, go_on);
-            self.b.switch_to(go_on);
-            at += step;
-        }
-        self.b.jump(yes, &[]);
-    }
-}
-
-/// The integer that libbpf and aya read a bitfield from: its size and byte offset. It is aligned to the declared
-/// type's size, and grows while the field does not fit; `None` if more than 8 bytes would be needed.
-pub(super) fn container(bits: BitRange) -> Option<(u32, u64)> {
-    let mut size = u64::from(bits.unit);
-    loop {
-        let offset = bits.first / 8 / size * size;
-        if bits.first + u64::from(bits.width) - offset * 8 <= size * 8 {
-            return Some((size as u32, offset));
-        }
-        if size >= 8 {
-            return None;
-        }
-        size *= 2;
     }
 }

@@ -7,12 +7,14 @@
 //! the pointers they share, and a bad pointer marks all items behind it as faulty at once.
 
 mod abi;
+mod bits;
 mod cond;
 mod expr;
 mod items;
 mod memory;
 mod program;
 mod stash;
+mod text;
 mod walk;
 
 pub use program::{Id, lower};

@@ -4,6 +4,7 @@
 
 mod arith;
 mod call;
+mod compare;
 mod ctypes;
 mod expr;
 mod items;

@@ -1,0 +1,174 @@
+//! Bitfields: the integer that contains one is read, and its bits are cut out by relocated shifts. In: a place with a bit range. Out:
+//! its value, extended by its sign. A field in nine bytes has no relocation and is put together by hand.
+
+use super::expr::{Shape, width};
+use super::program::Lower;
+use super::walk::Seen;
+use crate::ctype::CType;
+use crate::ir::build::call;
+use crate::ir::{BinaryOp, Bits, CmpOp, RelocData, RelocKind, Type, Value, Width};
+use crate::span::Span;
+use crate::typed::{BitRange, Memory, Place};
+
+impl Lower<'_> {
+    /// A bitfield in kernel or user memory.
+    pub(super) fn load_bits(
+        &mut self,
+        place: &Place,
+        bits: BitRange,
+        base: Value,
+        step: Span,
+        memory: Memory,
+    ) -> Value {
+        let Some((size, offset)) = container(bits) else {
+            return self.load_wide_bits(place, bits, base, step, memory);
+        };
+        let raw = match self.plainly(place, base, offset, size) {
+            Some((path, seen)) if seen != Seen::Pointer => {
+                self.good(base, step);
+                let reloc = self.offset_reloc(path, offset);
+                self.at(place.span, path.text.clone());
+                self.b.load_field(Type::Int, width(size), base, reloc)
+            }
+            Some(_) | None => {
+                let whole = Place {
+                    offset,
+                    bits: None,
+                    ..place.clone()
+                };
+                let address = self.place_address(&whole, base, memory);
+                self.at(place.span, "the integer with the bitfield");
+                let slot = self.scratch();
+                self.probe_into(slot, size, address, memory, Some((step, base)))
+            }
+        };
+        let up = 64 - (bits.first + u64::from(bits.width) - offset * 8);
+        let down = 64 - u64::from(bits.width);
+        let Some(path) = &place.path else {
+            return self.cut(
+                raw,
+                BitRange {
+                    first: bits.first - offset * 8,
+                    ..bits
+                },
+                &place.ty,
+            );
+        };
+        let shift = |kind, kernel| RelocData {
+            kind,
+            root: path.root,
+            access: path.access.clone(),
+            text: path.text.clone(),
+            kernel,
+        };
+        let (left, right) = (
+            shift(RelocKind::FieldLshiftU64, up),
+            shift(RelocKind::FieldRshiftU64, down),
+        );
+        self.at(place.span, path.text.clone());
+        let left = self.b.reloc(left);
+        let raw = self.b.reloc_shift(BinaryOp::Shl, raw, left);
+        let right = self.b.reloc(right);
+        let op = if self.is_signed(&place.ty) {
+            BinaryOp::Ashr
+        } else {
+            BinaryOp::Lshr
+        };
+        self.b.reloc_shift(op, raw, right)
+    }
+
+    /// A packed bitfield in nine bytes: no relocation describes one, so the way to its bytes is the compiling side's.
+    fn load_wide_bits(
+        &mut self,
+        place: &Place,
+        bits: BitRange,
+        base: Value,
+        step: Span,
+        memory: Memory,
+    ) -> Value {
+        let first = bits.first / 8;
+        let space = self.space_of(memory);
+        let start = self.loose(base, space);
+        self.at(place.span, "the nine bytes with the bitfield");
+        let address = self.b.add(start, first as i32);
+        let slot = self.b.slot(16);
+        let to = self.b.slot_addr(slot);
+        let status = self.probe(to, 9, address, memory);
+        let (good, bad) = self.fault_blocks(step, base);
+        self.b
+            .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
+        self.b.switch_to(good);
+        let from = self.b.slot_addr(slot);
+        let bits = BitRange {
+            first: bits.first - first * 8,
+            ..bits
+        };
+        let raw = self.gather(from, bits);
+        self.cut(raw, bits, &place.ty)
+    }
+
+    /// The bits of a bitfield that lies in readable memory of ours: what is above them is not cleared if they fit 8 bytes.
+    pub(super) fn gather(&mut self, base: Value, bits: BitRange) -> Value {
+        match container(bits) {
+            Some((size, offset)) => self.load_own(base, offset as i16, size),
+            None => {
+                let byte = (bits.first / 8) as i16;
+                let by = (bits.first % 8) as i32;
+                let low = self.b.load(Type::Int, Width::B8, base, byte);
+                let high = self.b.load(Type::Int, Width::B1, base, byte + 8);
+                let low = self.b.binary(BinaryOp::Lshr, Bits::W64, low, by);
+                let high = self.b.binary(BinaryOp::Shl, Bits::W64, high, 64 - by);
+                self.b.binary(BinaryOp::Or, Bits::W64, low, high)
+            }
+        }
+    }
+
+    /// Cuts a bitfield out of the integer that contains it, without relocations.
+    pub(super) fn cut(&mut self, raw: Value, bits: BitRange, ty: &CType) -> Value {
+        let first = match container(bits) {
+            Some((_, offset)) => bits.first - offset * 8,
+            None => 0,
+        };
+        self.cut_at(raw, first, bits.width, ty)
+    }
+
+    fn cut_at(&mut self, raw: Value, first: u64, bit_width: u8, ty: &CType) -> Value {
+        let up = 64 - (first as i32 + i32::from(bit_width));
+        let down = 64 - i32::from(bit_width);
+        let raw = if up == 0 {
+            raw
+        } else {
+            self.b.binary(BinaryOp::Shl, Bits::W64, raw, up)
+        };
+        let op = if self.is_signed(ty) {
+            BinaryOp::Ashr
+        } else {
+            BinaryOp::Lshr
+        };
+        if down == 0 {
+            raw
+        } else {
+            self.b.binary(op, Bits::W64, raw, down)
+        }
+    }
+
+    fn is_signed(&self, ty: &CType) -> bool {
+        matches!(self.shape(ty), Shape::Int(_, true))
+    }
+}
+
+/// The integer that libbpf and aya read a bitfield from: its size and byte offset. It is aligned to the declared
+/// type's size, and grows while the field does not fit; `None` if more than 8 bytes would be needed.
+pub(super) fn container(bits: BitRange) -> Option<(u32, u64)> {
+    let mut size = u64::from(bits.unit);
+    loop {
+        let offset = bits.first / 8 / size * size;
+        if bits.first + u64::from(bits.width) - offset * 8 <= size * 8 {
+            return Some((size as u32, offset));
+        }
+        if size >= 8 {
+            return None;
+        }
+        size *= 2;
+    }
+}
