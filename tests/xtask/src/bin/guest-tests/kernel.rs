@@ -337,9 +337,10 @@ fn open_and_send() -> Result<Vec<Want>> {
 
 /// Starts a process, waits for its end and says which one it was.
 fn child() -> Result<i128> {
-    let mut child = std::process::Command::new("true").spawn()?;
+    // It sleeps, so that it is switched to again when it is a program with memory of its own: until exec it shares its parent's.
+    let mut child = std::process::Command::new("sleep").arg("0.1").spawn()?;
     let pid = child.id();
-    ensure!(child.wait()?.success(), "true(1) failed");
+    ensure!(child.wait()?.success(), "sleep(1) failed");
     Ok(i128::from(pid))
 }
 
