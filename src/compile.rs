@@ -3,7 +3,7 @@
 
 use crate::codegen::{self, CodegenError, Object};
 use crate::diag::Diagnostic;
-use crate::ir::{self, IrError};
+use crate::ir;
 use crate::lower::{self, Id, Lowered, ProgramKind, Target};
 use crate::parser;
 use crate::sema::{self, Limits, Resolved};
@@ -44,9 +44,7 @@ pub struct Job {
 pub enum CompileError {
     /// This way of attaching can't see something that the query asks for.
     Unsupported(String),
-    /// Lowering made IR that its verifier refuses: a bug in ksnoop-jit.
-    Ir(Vec<IrError>),
-    /// Code generation gave up.
+    /// Code generation gave up, or lowering made IR that the IR verifier refuses.
     Codegen(CodegenError),
 }
 
@@ -54,13 +52,6 @@ impl std::fmt::Display for CompileError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             CompileError::Unsupported(why) => f.write_str(why),
-            CompileError::Ir(errors) => {
-                write!(f, "bug in ksnoop-jit: its own IR is wrong")?;
-                for error in errors {
-                    write!(f, "\n  {error}")?;
-                }
-                Ok(())
-            }
             CompileError::Codegen(error) => write!(f, "{error}"),
         }
     }
@@ -87,10 +78,6 @@ pub fn generate(
         programs.extend(made);
     }
     let funcs: Vec<ir::Func> = programs.iter().map(|lowered| lowered.func.clone()).collect();
-    for func in &funcs {
-        // Cheap beside everything else, and a wrong program must not reach a kernel.
-        ir::verify(func).map_err(CompileError::Ir)?;
-    }
     let object =
         codegen::compile(&funcs, std::slice::from_ref(&query.text), types).map_err(CompileError::Codegen)?;
     Ok(Artifact { object, programs })

@@ -222,7 +222,6 @@ fn generated(query: &typed::Query, types: &Types, reads: Reads, typed: bool) -> 
             judge(&error, &query.text);
             None
         }
-        Err(error @ CompileError::Ir(_)) => panic!("{}: {error}", query.text),
     }
 }
 

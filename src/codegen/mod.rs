@@ -153,12 +153,14 @@ impl fmt::Display for CodegenError {
             }
             CodegenError::BadRelocation { text, reason } => write!(f, "relocation of {text}: {reason}"),
             CodegenError::Ir { program, errors } => {
-                write!(f, "program {program}:")?;
+                write!(f, "bug in ksnoop-jit: its own IR is wrong in program {program}:")?;
                 errors.iter().try_for_each(|error| write!(f, " {error};"))
             }
             CodegenError::MapConflict { name } => write!(f, "two different maps are called {name}"),
             CodegenError::Elf(reason) => write!(f, "ELF: {reason}"),
-            CodegenError::Internal { program, reason } => write!(f, "program {program}: {reason}"),
+            CodegenError::Internal { program, reason } => {
+                write!(f, "bug in ksnoop-jit: program {program}: {reason}")
+            }
         }
     }
 }

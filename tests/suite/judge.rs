@@ -93,9 +93,7 @@ impl Judge {
         let artifact = match compile::generate(&resolved.query, &self.types, &self.target, job) {
             Ok(artifact) => artifact,
             Err(CompileError::Unsupported(why)) => return Verdict::Unsupported(why),
-            Err(error @ (CompileError::Ir(_) | CompileError::Codegen(_))) => {
-                return Verdict::Bug(error.to_string());
-            }
+            Err(CompileError::Codegen(error)) => return Verdict::Bug(error.to_string()),
         };
         let spec = ObjectSpec {
             elf: artifact.object.elf.clone(),
