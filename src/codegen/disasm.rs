@@ -2,8 +2,8 @@
 //! slot and the next one. Out: the mnemonic. Total: what it does not know it shows as numbers.
 
 use super::insn::{
-    CALL, CLASS_ALU, CLASS_ALU64, CLASS_JMP, CLASS_JMP32, CLASS_LDX, CLASS_ST, CLASS_STX, EXIT, Insn, JA,
-    LDDW, PSEUDO_MAP_FD, SRC_REG, TO_BE,
+    ATOMIC_ADD, CALL, CLASS_ALU, CLASS_ALU64, CLASS_JMP, CLASS_JMP32, CLASS_LDX, CLASS_ST, CLASS_STX, EXIT,
+    Insn, JA, LDDW, MODE_ATOMIC, PSEUDO_MAP_FD, SRC_REG, TO_BE,
 };
 use crate::ir::Helper;
 
@@ -84,6 +84,10 @@ pub(crate) fn mnemonic(insn: Insn, high: i32, map: Option<&str>) -> String {
         }
         CLASS_LDX => format!("r{dst} = *({} *)(r{src} {off:+})", size(code)),
         CLASS_ST => format!("*({} *)(r{dst} {off:+}) = {imm}", size(code)),
+        CLASS_STX if code & 0xe0 == MODE_ATOMIC => match imm {
+            ATOMIC_ADD => format!("lock *({} *)(r{dst} {off:+}) += r{src}", size(code)),
+            _ => raw(insn),
+        },
         CLASS_STX => format!("*({} *)(r{dst} {off:+}) = r{src}", size(code)),
         _ => raw(insn),
     }

@@ -4,9 +4,9 @@
 
 use super::CodegenError;
 use super::insn::{
-    ARSH, CALL, CLASS_ALU, CLASS_ALU64, CLASS_LDX, CLASS_ST, CLASS_STX, EXIT, Insn, InsnIndex, JA, LDDW, LSH,
-    MODE_MEM, MOV, NEG, PSEUDO_MAP_FD, SRC_REG, SlotOffset, TO_BE, alu_class, alu_op, inverse, jmp_class,
-    jmp_op, size_bits,
+    ARSH, ATOMIC_ADD, CALL, CLASS_ALU, CLASS_ALU64, CLASS_LDX, CLASS_ST, CLASS_STX, EXIT, Insn, InsnIndex,
+    JA, LDDW, LSH, MODE_ATOMIC, MODE_MEM, MOV, NEG, PSEUDO_MAP_FD, SRC_REG, SlotOffset, TO_BE, alu_class,
+    alu_op, inverse, jmp_class, jmp_op, size_bits,
 };
 use super::mach::{Base, Const, MEnd, MFunc, MInst, Reg, Rhs, commutes};
 use super::regalloc::{AInst, Allocated, Loc, Source};
@@ -250,6 +250,21 @@ impl Encoder<'_> {
                     src,
                     off: start + offset,
                     imm,
+                });
+            }
+            MInst::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            } => {
+                let (dst, start) = self.base(*base);
+                self.emit(Insn {
+                    code: CLASS_STX | MODE_ATOMIC | size_bits(*width),
+                    dst,
+                    src: value.number(),
+                    off: start + offset,
+                    imm: ATOMIC_ADD,
                 });
             }
             MInst::Call { helper, .. } => {

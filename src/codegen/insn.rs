@@ -43,6 +43,10 @@ pub(crate) const CLASS_JMP32: u8 = 6;
 pub(crate) const CLASS_ALU64: u8 = 7;
 
 pub(crate) const MODE_MEM: u8 = 0x60;
+/// `BPF_ATOMIC`, which was called `BPF_XADD` before 5.12, when it could only add.
+pub(crate) const MODE_ATOMIC: u8 = 0xc0;
+/// The immediate of an atomic addition: `BPF_ADD`.
+pub(crate) const ATOMIC_ADD: i32 = 0;
 /// The right operand is a register.
 pub(crate) const SRC_REG: u8 = 0x08;
 

@@ -142,6 +142,13 @@ pub(crate) enum MInst<R> {
         offset: i16,
         value: Rhs<R>,
     },
+    /// In one step that nothing can come between.
+    AtomicAdd {
+        width: Width,
+        base: Base<R>,
+        offset: i16,
+        value: R,
+    },
     /// Arguments are taken from anywhere.
     Call {
         helper: Helper,
@@ -213,6 +220,12 @@ impl<R: Copy> MInst<R> {
                 if let Rhs::Reg(value) = value {
                     f(value, Role::Use);
                 }
+            }
+            MInst::AtomicAdd { base, value, .. } => {
+                if let Base::Reg(base) = base {
+                    f(base, Role::Use);
+                }
+                f(value, Role::Use);
             }
             MInst::Call { args, ret, .. } => {
                 for arg in args {
@@ -294,6 +307,17 @@ impl<R: Copy> MInst<R> {
                 base: base.map(&mut f),
                 offset: *offset,
                 value: value.map(f),
+            },
+            MInst::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            } => MInst::AtomicAdd {
+                width: *width,
+                base: base.map(&mut f),
+                offset: *offset,
+                value: f(*value),
             },
             MInst::Call { helper, args, ret } => MInst::Call {
                 helper: *helper,

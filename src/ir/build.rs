@@ -204,6 +204,19 @@ impl Builder {
         );
     }
 
+    /// An addition to memory that nothing can come between.
+    pub fn atomic_add(&mut self, width: Width, base: Value, offset: i16, value: Value) {
+        self.ins(
+            InstData::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            },
+            None,
+        );
+    }
+
     /// The address of a field.
     pub fn field_addr(&mut self, base: Value, reloc: Reloc) -> Value {
         self.def(InstData::FieldAddr { base, reloc })

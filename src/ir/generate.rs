@@ -52,6 +52,15 @@ impl Rng {
 
 /// A function of about `size` statements.
 pub fn function(seed: u64, size: usize) -> Func {
+    generated(seed, size, true)
+}
+
+/// The same without atomic additions, which not every interpreter knows.
+pub fn function_without_atomics(seed: u64, size: usize) -> Func {
+    generated(seed, size, false)
+}
+
+fn generated(seed: u64, size: usize, atomics: bool) -> Func {
     let mut b = Builder::new("generated", "raw_tracepoint/generated");
     let events = b.map(MapData {
         name: "events".to_string(),
@@ -81,6 +90,7 @@ pub fn function(seed: u64, size: usize) -> Func {
         ints: Vec::new(),
         exits: vec![exit],
         record: None,
+        atomics,
         budget: size,
     };
     for slot in slots {
@@ -122,6 +132,8 @@ struct Generator {
     exits: Vec<Block>,
     /// A record that is held.
     record: Option<Value>,
+    /// Whether there may be atomic additions.
+    atomics: bool,
     budget: usize,
 }
 
@@ -331,6 +343,10 @@ impl Generator {
         let offset = 8 * self.rng.below(7) as i16;
         let value = self.int();
         self.b.store(Width::B8, base, offset, value);
+        if self.atomics && self.rng.one_in(2) {
+            let by = self.int();
+            self.b.atomic_add(Width::B8, base, offset, by);
+        }
         if self.rng.one_in(3) {
             let value = self.b.load(Type::Int, Width::B2, base, offset);
             self.ints.push(value);
@@ -412,6 +428,13 @@ impl Generator {
         let new = self.int();
         self.b.store(Width::B4, value, 12, new);
         self.b.store(Width::B8, value, 16, -3);
+        if self.atomics {
+            let width = self.rng.pick(&[Width::B4, Width::B8]);
+            let by = self.int();
+            self.b.atomic_add(width, value, 24, by);
+            let sum = self.b.load(Type::Int, width, value, 24);
+            self.observe(sum);
+        }
         self.b.jump(join, &[]);
         self.b.switch_to(join);
         self.ints = outer;

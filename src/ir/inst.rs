@@ -250,6 +250,18 @@ pub enum InstData {
         /// What is stored.
         value: Operand,
     },
+    /// Adds to memory in one step that nothing can come between; [`Width::B4`] or `B8` of `MapValue` or `Record`. Every kernel
+    /// has it (`BPF_XADD`, later `BPF_ATOMIC | BPF_ADD` with the same encoding).
+    AtomicAdd {
+        /// Size of the access.
+        width: Width,
+        /// The address.
+        base: Value,
+        /// The distance, a multiple of the width.
+        offset: i16,
+        /// What is added.
+        value: Value,
+    },
     /// The address of a field: a pointer plus a relocated distance, into the same memory as the base (a `Btf` base
     /// gives `Kernel`: its verifier type is that of the outer struct).
     FieldAddr {

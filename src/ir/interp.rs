@@ -165,6 +165,20 @@ fn step(
             memory.find(address, length)?.copy_from_slice(&bytes[..length]);
             0
         }
+        InstData::AtomicAdd {
+            width,
+            base,
+            offset,
+            value,
+        } => {
+            let address = values[*base].wrapping_add(i64::from(*offset) as u64);
+            let sum = load(memory, address, *width)?.wrapping_add(values[*value]);
+            let length = width.bytes() as usize;
+            memory
+                .find(address, length)?
+                .copy_from_slice(&sum.to_le_bytes()[..length]);
+            0
+        }
         InstData::FieldAddr { base, reloc } => values[*base].wrapping_add(func.relocs.get(*reloc)?.kernel),
         InstData::RelocConst(reloc) => func.relocs.get(*reloc)?.kernel,
         InstData::RelocShift { op, src, reloc } => {

@@ -328,7 +328,7 @@ fn simple(input: Text<'_>) -> IResult<Text<'_>, InstData> {
 }
 
 fn memory(input: Text<'_>) -> IResult<Text<'_>, InstData> {
-    alt((load, store, field_addr)).parse(input)
+    alt((load, store, atomic_add, field_addr)).parse(input)
 }
 
 fn binary(input: Text<'_>) -> IResult<Text<'_>, InstData> {
@@ -390,6 +390,19 @@ fn store(input: Text<'_>) -> IResult<Text<'_>, InstData> {
     let (input, (base, offset)) = terminated(pair(value, distance), symbol(',')).parse(input)?;
     let (input, value) = operand(input)?;
     let data = InstData::Store {
+        width,
+        base,
+        offset,
+        value,
+    };
+    Ok((input, data))
+}
+
+fn atomic_add(input: Text<'_>) -> IResult<Text<'_>, InstData> {
+    let (input, width) = preceded(tag("atomic_add."), named(&all::WIDTHS, width_name)).parse(input)?;
+    let (input, (base, offset)) = terminated(pair(value, distance), symbol(',')).parse(input)?;
+    let (input, value) = value(input)?;
+    let data = InstData::AtomicAdd {
         width,
         base,
         offset,

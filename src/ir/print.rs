@@ -197,6 +197,12 @@ impl Printer<'_> {
                 width_name(*width),
                 operand(*value)
             ),
+            InstData::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            } => format!("atomic_add.{} {base}{offset:+}, {value}", width_name(*width)),
             InstData::FieldAddr { base, reloc } => format!("field_addr {base}+{reloc}"),
             InstData::RelocConst(reloc) => format!("reloc_const {reloc}"),
             InstData::RelocShift { op, src, reloc } => {

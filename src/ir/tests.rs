@@ -44,6 +44,7 @@ block3:
   v18 = sext.u32 v17
   v19 = bswap.u16 v18
   store.u64 v15+0, v19
+  atomic_add.u64 v15+0, v18
   jump block4
 
 block4:
@@ -289,6 +290,17 @@ fn rules_about_memory() {
     broken(Rule::Range, "store.u32 v11+4, 7", "store.u32 v11+13, 7");
     broken(Rule::Range, "store.u64 v5+8, v2", "store.u64 v5+57, v2");
     broken(Rule::Range, "store.u64 v5+8, v2", "store.u64 v5-8, v2");
+    let add = "atomic_add.u64 v15+0, v18";
+    broken(Rule::Range, add, "atomic_add.u64 v15+8, v18");
+    broken(Rule::Range, add, "atomic_add.u32 v15+2, v18");
+    broken(Rule::Width, add, "atomic_add.u16 v15+0, v18");
+    broken(Rule::StoreSpace, add, "atomic_add.u64 v0+0, v18");
+    broken(
+        Rule::StoreSpace,
+        add,
+        "v20 = slot_addr slot0\n  atomic_add.u64 v20+0, v18",
+    );
+    broken(Rule::OrNull, add, "atomic_add.u64 v14+0, v18");
     broken(
         Rule::Range,
         "probe_read_kernel(v6, 48, v7)",

@@ -27,6 +27,10 @@ impl InstData {
                 f(*base);
                 value.value().into_iter().for_each(f);
             }
+            InstData::AtomicAdd { base, value, .. } => {
+                f(*base);
+                f(*value);
+            }
             InstData::Call { args, .. } => args.iter().filter_map(|arg| arg.value()).for_each(f),
         }
     }
@@ -47,7 +51,7 @@ impl InstData {
             | InstData::SlotAddr(_)
             | InstData::MapAddr(_)
             | InstData::Cast { .. } => true,
-            InstData::Store { .. } | InstData::Call { .. } => false,
+            InstData::Store { .. } | InstData::AtomicAdd { .. } | InstData::Call { .. } => false,
         }
     }
 
@@ -72,6 +76,7 @@ impl InstData {
             | InstData::Extend { .. }
             | InstData::Bswap { .. }
             | InstData::Store { .. }
+            | InstData::AtomicAdd { .. }
             | InstData::SlotAddr(_)
             | InstData::MapAddr(_)
             | InstData::Call { .. }
@@ -100,7 +105,7 @@ impl InstData {
             | InstData::RelocShift { .. } => Some(Type::Int),
             InstData::Binary { lhs, .. } => Some(type_of(*lhs)),
             InstData::Load { ty, .. } | InstData::Cast { ty, .. } => Some(*ty),
-            InstData::Store { .. } => None,
+            InstData::Store { .. } | InstData::AtomicAdd { .. } => None,
             InstData::FieldAddr { base, .. } => Some(match type_of(*base) {
                 Type::Ptr(Space::Btf) => Type::Ptr(Space::Kernel),
                 other => other,

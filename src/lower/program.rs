@@ -2,7 +2,7 @@
 
 use super::{COUNTS, EVENTS, Lowered, ProgramKind, Target, abi};
 use crate::ir::{
-    BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
+    BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Value, Width,
 };
 use crate::span::Span;
 use crate::typed::{self, Builtin};
@@ -361,9 +361,9 @@ impl Lower<'_> {
         self.b.branch(CmpOp::Eq, Bits::W64, found, 0, done, there);
         self.b.switch_to(there);
         let counter = self.b.as_ptr(Space::MapValue, found);
-        let before = self.b.load(Type::Int, Width::B8, counter, 0);
-        let after = self.b.add(before, 1);
-        self.b.store(Width::B8, counter, 0, after);
+        // A program that interrupts this one on the same CPU may count too.
+        let one = self.b.iconst(1);
+        self.b.atomic_add(Width::B8, counter, 0, one);
         self.b.jump(done, &[]);
         self.b.switch_to(done);
     }

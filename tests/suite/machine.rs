@@ -105,6 +105,13 @@ impl Machine {
                         r[src]
                     };
                     let size = insn.size();
+                    // BPF_ATOMIC, of which only the addition without a result is used.
+                    if insn.code & 0xe7 == 0xc3 && insn.imm == 0 && size >= 4 {
+                        let to = self.own_mut(r[dst].wrapping_add(insn.off as u64), size)?;
+                        let sum = number(to).wrapping_add(value);
+                        to.copy_from_slice(&sum.to_le_bytes()[..size]);
+                        continue;
+                    }
                     if insn.code & 0xe0 != 0x60 {
                         return Err(format!("a store of mode {:#x}", insn.code & 0xe0));
                     }

@@ -214,7 +214,11 @@ impl Hints {
             | MInst::Bswap { dst, src, .. }
             | MInst::Sext { dst, src, .. } => self.pair(*src, *dst),
             // A 32-bit move is needed between the same registers too; a load writes any register as cheaply.
-            MInst::Zext { .. } | MInst::Const { .. } | MInst::Load { .. } | MInst::Store { .. } => {}
+            MInst::Zext { .. }
+            | MInst::Const { .. }
+            | MInst::Load { .. }
+            | MInst::Store { .. }
+            | MInst::AtomicAdd { .. } => {}
         }
     }
 

@@ -87,7 +87,10 @@ pub(super) fn drop_unread(blocks: &mut [MBlock], vregs: u32) {
         block.end.for_each_mut(|vreg, _| read[vreg.index()] = true);
         let mut kept: Vec<(MInst<VReg>, Origin)> = Vec::new();
         for (inst, origin) in std::mem::take(&mut block.insts).into_iter().rev() {
-            let mut needed = matches!(inst, MInst::Store { .. } | MInst::Call { .. });
+            let mut needed = matches!(
+                inst,
+                MInst::Store { .. } | MInst::AtomicAdd { .. } | MInst::Call { .. }
+            );
             inst.for_each(|vreg, role| needed |= role == Role::Def && read[vreg.index()]);
             if needed {
                 inst.for_each(|vreg, role| read[vreg.index()] |= role != Role::Def);

@@ -91,6 +91,7 @@ impl<'a> Facts<'a> {
             | InstData::Bswap { .. }
             | InstData::Load { .. }
             | InstData::Store { .. }
+            | InstData::AtomicAdd { .. }
             | InstData::FieldAddr { .. }
             | InstData::RelocConst(_)
             | InstData::RelocShift { .. }
@@ -133,6 +134,7 @@ impl<'a> Facts<'a> {
             | InstData::Neg { bits: Bits::W64, .. }
             | InstData::Extend { signed: true, .. }
             | InstData::Store { .. }
+            | InstData::AtomicAdd { .. }
             | InstData::FieldAddr { .. }
             | InstData::RelocConst(_)
             | InstData::RelocShift { .. }
@@ -163,6 +165,7 @@ impl<'a> Facts<'a> {
             | InstData::Bswap { .. }
             | InstData::Load { .. }
             | InstData::Store { .. }
+            | InstData::AtomicAdd { .. }
             | InstData::FieldAddr { .. }
             | InstData::RelocShift { .. }
             | InstData::Call { .. }

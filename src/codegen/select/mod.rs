@@ -229,6 +229,25 @@ impl Selector<'_> {
                     value,
                 }
             }
+            InstData::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            } => {
+                let (base, offset) = self.address(*base, Offset::Bytes(*offset), origin);
+                let value = self.reg(*value, origin);
+                let offset = match offset {
+                    Offset::Bytes(offset) => offset,
+                    Offset::Reloc(_) => unreachable!("`address` keeps the kind of the offset"),
+                };
+                MInst::AtomicAdd {
+                    width: *width,
+                    base,
+                    offset,
+                    value,
+                }
+            }
             InstData::FieldAddr { base, reloc } => {
                 let lhs = self.reg(*base, origin);
                 self.def(result, |dst| MInst::AluReloc {

@@ -126,7 +126,7 @@ pub(super) fn relocate(program: &Program, func: &Func) -> Vec<u8> {
 }
 
 fn run_both(seed: u64, size: usize) -> usize {
-    let func = generate::function(seed, size);
+    let func = generate::function_without_atomics(seed, size);
     if let Err(errors) = verify(&func) {
         panic!("seed {seed}: {errors:?}\n{}", print(&func));
     }

@@ -46,6 +46,9 @@ impl Verifier<'_> {
                     ),
                     InstData::Store {
                         width, base, offset, ..
+                    }
+                    | InstData::AtomicAdd {
+                        width, base, offset, ..
                     } => self.access(
                         targets[*base],
                         i64::from(*offset),
@@ -162,6 +165,7 @@ impl Verifier<'_> {
                     | InstData::Bswap { .. }
                     | InstData::Load { .. }
                     | InstData::Store { .. }
+                    | InstData::AtomicAdd { .. }
                     | InstData::RelocConst(_)
                     | InstData::RelocShift { .. }
                     | InstData::MapAddr(_)

@@ -90,6 +90,27 @@ impl Verifier<'_> {
                     self.storable(*value, *width, place);
                 }
             }
+            InstData::AtomicAdd {
+                width,
+                base,
+                offset,
+                value,
+            } => {
+                // The stack is no other program's, and the kernel's verifier forgets what lies there.
+                if self.ty(*base) == Type::Ptr(Space::Stack) {
+                    let detail = format!("an atomic addition to {base}, which is on the stack");
+                    self.error(Rule::StoreSpace, place, detail);
+                } else {
+                    self.store(*base, place);
+                }
+                if !matches!(width, Width::B4 | Width::B8) {
+                    self.error(Rule::Width, place, "an atomic addition of less than 4 bytes");
+                }
+                if i32::from(*offset) % width.bytes() as i32 != 0 {
+                    self.error(Rule::Range, place, "an atomic addition that is not aligned");
+                }
+                self.number(*value, place);
+            }
             InstData::FieldAddr { base, reloc } => {
                 self.relocation(*reloc, &[RelocKind::FieldByteOffset], place);
                 match self.ty(*base) {
