@@ -3,16 +3,19 @@
 //! In: nothing. Out: cases whose workloads say what they did: sizes sent, ports used, inode numbers from
 //! `stat`. They never assume that nobody else opens a file or sends a packet, unless nobody does.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::case::{Case, Scope, Work};
 use crate::guest::{self, Guest, Need};
+use crate::tool::Tool;
 use crate::want::{Is, Want};
 
 /// 127.0.0.1 as a big-endian number read on a little-endian machine.
@@ -26,6 +29,8 @@ const IP_SEND: &str = "ip_send_skb(skb->sk)";
 const VFS_OPEN: &str = "vfs_open(path->dentry->d_parent->d_inode->i_ino)";
 const TCP_SEND: &str = "tcp_sendmsg(sk->__sk_common.skc_daddr, size >= 1)";
 const OPENAT2: &str = "do_sys_openat2";
+const SAVED: &str = "do_sys_openat2(dfd == -100, return < 0)";
+const SWITCH: &str = "tp:sched_switch(prev->comm, next->pid, next->mm->owner->pid > 1)";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -68,14 +73,7 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .scope(Scope::Mine),
     );
-    both(
-        call(
-            "kernel.openat2.saved_entry",
-            "do_sys_openat2(dfd == -100, return < 0)",
-            openat2_saved,
-        )
-        .scope(Scope::Mine),
-    );
+    both(call("kernel.openat2.saved_entry", SAVED, openat2_saved).scope(Scope::Mine));
     both(
         call("kernel.two_queries", "vfs_open(file != 0)", open_and_send)
             .query("tcp_sendmsg(size == 77)")
@@ -115,11 +113,19 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .scope(Scope::Among),
     );
-    for query in [IP_RCV, IP_SEND, VFS_OPEN, TCP_SEND] {
-        let function = query.split('(').next().unwrap_or(query);
-        let name = format!("kernel.bpftool_loads.{function}");
-        cases.push(Case::new(&name, query, Work::Own(bpftool_loads)).needs(Need::Bpftool));
-    }
+    let mut relocates = |name: &str, query, work| {
+        let name = format!("kernel.libbpf_relocates.{name}");
+        cases.push(Case::new(&name, query, Work::Own(work)).needs(Need::Bpftool));
+    };
+    relocates("ip_rcv", IP_RCV, libbpf_relocates);
+    relocates("ip_send_skb", IP_SEND, libbpf_relocates);
+    relocates("vfs_open", VFS_OPEN, libbpf_relocates);
+    relocates("tcp_sendmsg", TCP_SEND, libbpf_relocates);
+    relocates("openat2", OPENAT2, libbpf_relocates);
+    relocates("openat2.saved", SAVED, libbpf_relocates);
+    relocates("tp", SWITCH, libbpf_relocates);
+    relocates("vfs_open.kprobe", VFS_OPEN, libbpf_relocates_kprobe);
+    relocates("openat2.saved.kprobe", SAVED, libbpf_relocates_kprobe);
     let refused = |name: &str, query: &str, says: &'static str| {
         Case::new(
             &format!("kernel.wrong.{name}"),
@@ -338,7 +344,7 @@ fn open_and_send() -> Result<Vec<Want>> {
 /// Starts a process, waits for its end and says which one it was.
 fn child() -> Result<i128> {
     // It sleeps, so that it is switched to again when it is a program with memory of its own: until exec it shares its parent's.
-    let mut child = std::process::Command::new("sleep").arg("0.1").spawn()?;
+    let mut child = Command::new("sleep").arg("0.1").spawn()?;
     let pid = child.id();
     ensure!(child.wait()?.success(), "sleep(1) failed");
     Ok(i128::from(pid))
@@ -362,17 +368,63 @@ fn child_runs() -> Result<Vec<Want>> {
     ])
 }
 
-/// What `--emit-obj` writes, libbpf loads as it is.
-fn bpftool_loads(guest: &Guest, query: &str) -> Result<()> {
+/// What `--emit-obj` writes, libbpf loads as it is, and its relocations give the instructions that ours give.
+fn libbpf_relocates(guest: &Guest, query: &str) -> Result<()> {
+    libbpf_relocates_by(guest, "auto", query)
+}
+
+/// The same for programs with probe reads, whose relocations are in other instructions.
+fn libbpf_relocates_kprobe(guest: &Guest, query: &str) -> Result<()> {
+    libbpf_relocates_by(guest, "kprobe", query)
+}
+
+fn libbpf_relocates_by(guest: &Guest, way: &str, query: &str) -> Result<()> {
     let (object, pin) = ("/tmp/emitted.o", "/sys/fs/bpf/emitted");
-    let out = std::process::Command::new(&guest.tool)
-        .args(["--emit-obj", object, query])
+    let out = Command::new(&guest.tool)
+        .args(["--attach", way, "--emit-obj", object, query])
         .output()?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     ensure!(out.status.success(), "--emit-obj failed ({})\n{said}", out.status);
+
+    let args = ["-v", "--attach", way, query].map(str::to_owned);
+    let mut tool = Tool::start(&guest.tool, &args)?;
+    tool.wait_attached()?;
     guest::bpftool(&["prog", "loadall", object, pin])?;
-    let dump = guest::bpftool(&["prog", "show"])?;
+    let shown = guest::bpftool(&["prog", "show"]);
     std::fs::remove_dir_all(pin).context("nothing is pinned")?;
-    ensure!(dump.contains("name "), "no program is there after loading");
+    tool.interrupt()?;
+    tool.finish()?;
+
+    let shown = shown?;
+    let tags = tags(&shown);
+    ensure!(!tags.is_empty(), "no program of ours is loaded:\n{shown}");
+    for (name, tags) in tags {
+        ensure!(
+            tags.len() == 2,
+            "{name} is there {} times, not once by us and once by libbpf:\n{shown}",
+            tags.len()
+        );
+        ensure!(
+            tags[0] == tags[1],
+            "{name}: libbpf's relocation gives other instructions than ours:\n{shown}"
+        );
+    }
     Ok(())
+}
+
+/// Our programs that are in the kernel, with the digests of their instructions. The kernel makes those of what it is given, without
+/// the descriptors of maps (`bpf_prog_calc_tag`): equal digests, equal instructions.
+fn tags(shown: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut tags = BTreeMap::<&str, Vec<&str>>::new();
+    for line in shown.lines() {
+        let mut words = line.split_whitespace();
+        let mut after = |key| words.find(|word| *word == key).and_then(|_| words.next());
+        if let Some(name) = after("name")
+            && name.starts_with("ksj_")
+            && let Some(tag) = after("tag")
+        {
+            tags.entry(name).or_default().push(tag);
+        }
+    }
+    tags
 }
