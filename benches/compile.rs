@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ksnoop_jit::compile::{self, Job};
+use ksnoop_jit::compile::{self, Job, Way};
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::Types;
@@ -24,12 +24,7 @@ const QUERIES: [(&str, &str); 5] = [
 fn object(text: &str, types: &Types) -> usize {
     let resolved = compile::understand(text, types, Limits::default())
         .unwrap_or_else(|diags| panic!("{text} is refused: {diags:?}"));
-    let job = Job {
-        first_event: 0,
-        query: 0,
-        queries: 1,
-        typed: true,
-    };
+    let job = Job::alone(Way::Trampoline);
     let artifact = compile::generate(&resolved.query, types, &Target::default(), job)
         .unwrap_or_else(|error| panic!("{text}: {error}"));
     artifact.object.elf.len()

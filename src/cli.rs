@@ -71,6 +71,9 @@ pub(crate) struct Cli {
     /// How functions and tracepoints are hooked
     #[arg(long, value_enum, default_value_t = Attach::Auto)]
     pub(crate) attach: Attach,
+    /// Trace more functions at once than is sensible
+    #[arg(long)]
+    pub(crate) force: bool,
     /// How kernel memory is read
     #[arg(long, value_enum, default_value_t = Reads::Auto)]
     pub(crate) reads: Reads,
@@ -129,6 +132,18 @@ pub(crate) enum Attach {
     Auto,
     /// BPF trampolines, typed tracepoints
     Fentry,
+    /// BPF trampolines, entry and return in one program (7.2)
+    Fsession,
+    /// One program at the BPF trampolines of many functions (7.2)
+    FentryMulti,
+    /// The same, entry and return in one (7.2)
+    FsessionMulti,
+    /// The best that takes many functions at once
+    Multi,
+    /// fprobe (5.18)
+    KprobeMulti,
+    /// fprobe, entry and return in one program (6.10)
+    KprobeSession,
     /// kprobes, raw tracepoints
     Kprobe,
 }

@@ -24,6 +24,8 @@ pub struct Artifact {
     pub object: Object,
     /// The programs in the object's order: IR, how each is run, what it writes.
     pub programs: Vec<Lowered>,
+    /// One past the last event number that is taken.
+    pub next_event: u32,
 }
 
 /// Where a query stands among those of one run, and how its programs are attached.
@@ -35,8 +37,43 @@ pub struct Job {
     pub query: usize,
     /// How many there are.
     pub queries: usize,
-    /// Functions by trampolines and tracepoints by BTF type, else by kprobes and raw tracepoints.
-    pub typed: bool,
+    /// How they are attached.
+    pub way: Way,
+    /// How many functions the programs serve, if not the one of the query alone: they get a cookie each, from 0.
+    pub members: Option<u32>,
+    /// How many jobs of the query share the memory in which values are kept from entries to returns.
+    pub keepers: u32,
+}
+
+impl Job {
+    /// The only query, of one function.
+    pub fn alone(way: Way) -> Job {
+        Job {
+            first_event: 0,
+            query: 0,
+            queries: 1,
+            way,
+            members: None,
+            keepers: 1,
+        }
+    }
+}
+
+/// How programs are attached, as far as their code depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Functions by BPF trampolines, tracepoints by BTF type.
+    Trampoline,
+    /// Functions by BPF trampolines, entry and return in one program.
+    Session,
+    /// Many functions by BPF trampolines.
+    TrampolineMulti,
+    /// Many functions by BPF trampolines, entry and return in one program.
+    SessionMulti,
+    /// Functions by kprobes, one or many; tracepoints untyped.
+    Kprobe,
+    /// Functions by kprobes, entry and return in one program.
+    KprobeSession,
 }
 
 /// A failure of the compiler itself, never the user's mistake, but for a query that needs more than a program can hold.
@@ -66,31 +103,47 @@ pub fn generate(
     target: &Target,
     job: Job,
 ) -> Result<Artifact, CompileError> {
-    let mut programs = Vec::new();
+    let mut programs: Vec<Lowered> = Vec::new();
+    let mut event_number = job.first_event;
     for event in &query.events {
         let id = Id {
-            event: job.first_event + programs.len() as u32,
+            event: event_number,
             query: job.query,
             queries: job.queries,
+            shared: job.members.is_some(),
+            keepers: job.keepers,
         };
-        let made = lower::lower(query, event, types, target, kinds(event.phase, job.typed), id)
+        let made = lower::lower(query, event, types, target, kinds(event.phase, job.way), id)
             .map_err(CompileError::Unsupported)?;
+        // Each program is named after its event's number, and there may be two for one.
+        event_number += (made.len() as u32).max(job.members.unwrap_or(1));
         programs.extend(made);
     }
     let funcs: Vec<ir::Func> = programs.iter().map(|lowered| lowered.func.clone()).collect();
     let object =
         codegen::compile(&funcs, std::slice::from_ref(&query.text), types).map_err(CompileError::Codegen)?;
-    Ok(Artifact { object, programs })
+    Ok(Artifact {
+        object,
+        programs,
+        next_event: event_number,
+    })
 }
 
-/// How the programs for an event are run; the first is at the entry where there are two.
-fn kinds(phase: Phase, typed: bool) -> ProgramKind {
-    match (phase, typed) {
-        (Phase::Entry, true) => ProgramKind::Fentry,
-        (Phase::Entry, false) => ProgramKind::Kprobe,
-        (Phase::Return | Phase::Both, true) => ProgramKind::Fexit,
-        (Phase::Return | Phase::Both, false) => ProgramKind::Kretprobe,
-        (Phase::Hit, true) => ProgramKind::TpBtf,
-        (Phase::Hit, false) => ProgramKind::RawTp,
+/// How the programs for an event are run; the last is the one that makes it, where there are two.
+fn kinds(phase: Phase, way: Way) -> ProgramKind {
+    match (way, phase) {
+        (Way::Trampoline, Phase::Entry) => ProgramKind::Fentry,
+        (Way::Trampoline, Phase::Return | Phase::Both) => ProgramKind::Fexit,
+        (Way::TrampolineMulti, Phase::Entry) => ProgramKind::FentryMulti,
+        (Way::TrampolineMulti, Phase::Return | Phase::Both) => ProgramKind::FexitMulti,
+        (Way::Session, Phase::Entry | Phase::Return | Phase::Both) => ProgramKind::Fsession,
+        (Way::SessionMulti, Phase::Entry | Phase::Return | Phase::Both) => ProgramKind::FsessionMulti,
+        (Way::Kprobe, Phase::Entry) => ProgramKind::Kprobe,
+        (Way::Kprobe, Phase::Return | Phase::Both) => ProgramKind::Kretprobe,
+        (Way::KprobeSession, Phase::Entry | Phase::Return | Phase::Both) => ProgramKind::KprobeSession,
+        (Way::Trampoline | Way::Session | Way::TrampolineMulti | Way::SessionMulti, Phase::Hit) => {
+            ProgramKind::TpBtf
+        }
+        (Way::Kprobe | Way::KprobeSession, Phase::Hit) => ProgramKind::RawTp,
     }
 }

@@ -3,7 +3,7 @@
 //! of the made-up kernel in `types::testing`.
 
 use crate::codegen;
-use crate::compile::{self, Artifact, CompileError, Job};
+use crate::compile::{self, Artifact, CompileError, Job, Way};
 use crate::diag::render;
 use crate::display::{Layout, NoSymbols, Options, Printer};
 use crate::ir;
@@ -211,9 +211,7 @@ fn generated(query: &typed::Query, types: &Types, reads: Reads, typed: bool) -> 
     };
     let job = Job {
         first_event: 1,
-        query: 0,
-        queries: 1,
-        typed,
+        ..Job::alone(if typed { Way::Trampoline } else { Way::Kprobe })
     };
     match compile::generate(query, types, &target, job) {
         Ok(artifact) => Some(artifact),

@@ -15,6 +15,7 @@ pub mod fuzzing;
 pub mod ir;
 pub mod lower;
 pub mod parser;
+pub mod select;
 pub mod sema;
 pub mod span;
 #[cfg(any(test, feature = "fuzzing"))]

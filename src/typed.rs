@@ -38,7 +38,7 @@ impl Probe {
 }
 
 /// One kind of event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
     /// When it is made.
     pub phase: Phase,
@@ -50,7 +50,7 @@ pub struct Event {
 }
 
 /// A condition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
     /// The condition.
     pub cond: Expr,
@@ -59,7 +59,7 @@ pub struct Predicate {
 }
 
 /// When an expression is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
     /// At entry, or wherever the program runs.
     Entry,
@@ -68,7 +68,7 @@ pub enum When {
 }
 
 /// A shown value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Item {
     /// What it is called.
     pub label: String,
@@ -87,7 +87,7 @@ pub struct Item {
 }
 
 /// Where the bytes of a shown value come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A scalar or pointer expression; for [`ValueLayout::Pointee`] and [`ValueLayout::String`] what it points to follows.
     Value(Expr),

@@ -28,7 +28,7 @@ pub const LENGTH: u32 = 4;
 pub const VALUE: u32 = 8;
 
 /// When in a call an event is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// When the function is entered.
     Entry,
@@ -43,12 +43,13 @@ pub enum Phase {
 /// One kind of event: what generated code writes and display reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordLayout {
-    /// The number in the record at [`EVENT`]; unique in one artifact.
+    /// The number in the record at [`EVENT`] for the first of [`RecordLayout::names`]; the others' follow it. Unique among
+    /// the artifacts of one run.
     pub event: u32,
     /// Size of the whole record in bytes, a multiple of 8.
     pub size: u32,
-    /// What was hit: the function or tracepoint.
-    pub name: String,
+    /// What was hit: the function or tracepoint. One program may serve many functions, and then each has its number.
+    pub names: Vec<String>,
     /// Which of the query texts of the artifact this belongs to.
     pub query: usize,
     /// When it is made.
@@ -77,7 +78,7 @@ pub struct ItemLayout {
 }
 
 /// How the bytes of one value are laid out, from [`VALUE`] on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ValueLayout {
     /// A `u64`: the value as C converts it, sign- or zero-extended from its type to 64 bits.
     Scalar,
@@ -111,7 +112,7 @@ pub enum ValueLayout {
 }
 
 /// How a value is to be shown, from `:FORMAT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Signed decimal.
     Signed,
@@ -142,6 +143,11 @@ pub enum Format {
 }
 
 impl RecordLayout {
+    /// One past the last of its event numbers.
+    pub fn end(&self) -> u32 {
+        self.event + self.names.len() as u32
+    }
+
     /// Gives all items the steps that can fault in this event; fault words count in it.
     pub fn set_steps(&mut self, steps: &[String]) {
         for item in &mut self.items {

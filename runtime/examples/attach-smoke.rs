@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use btf_rs::{Btf, Type};
 use common::{COUNTER, EVENTS, PROGRAM, elf_object, target_btf, tgid_offset};
 use ksnoop_jit_runtime::{
-    AttachTarget, Capabilities, Events, LogLevel, ObjectSpec, ProgramKind, ProgramSpec, Relocated, Result,
-    Site, btf, symbols,
+    AttachTarget, Capabilities, Events, LogLevel, Moment, ObjectSpec, ProgramKind, ProgramSpec, Relocated,
+    Result, Site, btf, symbols,
 };
 
 const COOKIE: u64 = 0xc00c1e;
@@ -266,10 +266,10 @@ impl Smoke {
                 ref_ctr: 0,
             }));
         }
-        for (label, number) in [
-            ("fentry_multi cookie", "BPF_TRACE_FENTRY_MULTI"),
-            ("fexit_multi cookie", "BPF_TRACE_FEXIT_MULTI"),
-            ("fsession_multi cookie", "BPF_TRACE_FSESSION_MULTI"),
+        for (label, number, at) in [
+            ("fentry_multi cookie", "BPF_TRACE_FENTRY_MULTI", Moment::Entry),
+            ("fexit_multi cookie", "BPF_TRACE_FEXIT_MULTI", Moment::Return),
+            ("fsession_multi cookie", "BPF_TRACE_FSESSION_MULTI", Moment::Both),
         ] {
             let Some(attach_type) = self.attach_type(number) else {
                 println!("{label:32} no: this kernel's enum bpf_attach_type lacks {number}");
@@ -283,7 +283,7 @@ impl Smoke {
                 sites: sites.clone(),
                 module: None,
             };
-            let kind = ProgramKind::TracingMulti { attach_type };
+            let kind = ProgramKind::TracingMulti { attach_type, at };
             self.show(
                 &Way {
                     label,
@@ -536,7 +536,7 @@ impl Smoke {
         let run = || -> Result<()> {
             let loaded = Relocated::new(&self.object("fentry/x", false))?.load(&specs, LogLevel::Off)?;
             let start = Instant::now();
-            let (attached, failed) = loaded.attach_lenient(|_, _| {});
+            let (attached, failed) = loaded.attach_lenient(|_, _| {})?;
             let attach = start.elapsed();
             let n = attached.links();
             let start = Instant::now();
@@ -547,8 +547,8 @@ impl Smoke {
                 failed.len(),
                 start.elapsed()
             );
-            for (i, e) in failed {
-                println!("  {}: {e}", names[i]);
+            for failed in failed {
+                println!("  {}: {}", names[failed.spec], failed.error);
             }
             Ok(())
         };

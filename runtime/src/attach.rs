@@ -87,6 +87,54 @@ pub enum AttachTarget {
     Nothing,
 }
 
+impl AttachTarget {
+    /// The places of a link that covers many; none for any other.
+    pub(crate) fn sites(&self) -> &[Site] {
+        match self {
+            AttachTarget::BtfIds { sites, .. }
+            | AttachTarget::Addresses(sites)
+            | AttachTarget::FileSites { sites, .. } => sites,
+            AttachTarget::Btf { .. }
+            | AttachTarget::RawTracepoint(_)
+            | AttachTarget::Tracepoint { .. }
+            | AttachTarget::Symbol { .. }
+            | AttachTarget::Address { .. }
+            | AttachTarget::File { .. }
+            | AttachTarget::Nothing => &[],
+        }
+    }
+
+    /// How many places it covers.
+    pub(crate) fn places(&self) -> usize {
+        self.sites().len().max(1)
+    }
+
+    /// The same in two parts; `None` for what can't be parted.
+    pub(crate) fn halves(&self) -> Option<(AttachTarget, AttachTarget)> {
+        let (first, second) = self.sites().split_at(self.sites().len() / 2);
+        if first.is_empty() {
+            return None;
+        }
+        let with = |part: &[Site]| {
+            let mut target = self.clone();
+            match &mut target {
+                AttachTarget::BtfIds { sites, .. }
+                | AttachTarget::Addresses(sites)
+                | AttachTarget::FileSites { sites, .. } => *sites = part.to_vec(),
+                AttachTarget::Btf { .. }
+                | AttachTarget::RawTracepoint(_)
+                | AttachTarget::Tracepoint { .. }
+                | AttachTarget::Symbol { .. }
+                | AttachTarget::Address { .. }
+                | AttachTarget::File { .. }
+                | AttachTarget::Nothing => {}
+            }
+            target
+        };
+        Some((with(first), with(second)))
+    }
+}
+
 impl fmt::Display for AttachTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

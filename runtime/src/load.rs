@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::attach::AttachTarget;
 use crate::btf;
-use crate::error::{AttachError, Result, RuntimeError};
+use crate::error::{AttachCause, AttachError, Result, RuntimeError};
 use crate::links::{self, Link};
 use crate::maps::Maps;
 use crate::object::{self, INSN_SIZE, ObjectSpec, RelocatedProgram};
@@ -104,6 +104,24 @@ impl Relocated {
             btf,
             license: parts.license,
         })
+    }
+
+    /// Puts the BTF ids of kernel functions where calls have place-holders: each is a place-holder and the id in vmlinux's BTF.
+    pub fn set_kernel_functions(&mut self, ids: &[(i32, u32)]) {
+        for insn in self
+            .programs
+            .values_mut()
+            .flat_map(|program| program.insns.chunks_exact_mut(INSN_SIZE))
+        {
+            // BPF_JMP | BPF_CALL, and BPF_PSEUDO_KFUNC_CALL as the source register.
+            if insn[0] != 0x85 || insn[1] >> 4 != 2 {
+                continue;
+            }
+            let imm = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+            if let Some((_, id)) = ids.iter().find(|(holder, _)| *holder == imm) {
+                insn[4..8].copy_from_slice(&id.to_le_bytes());
+            }
+        }
     }
 
     /// The maps, to set values before anything runs, or to share with another object.
@@ -241,43 +259,99 @@ impl Loaded {
         })
     }
 
-    /// Attaches every program.
+    /// Attaches every program, those at returns first.
     ///
     /// # Errors
     /// [`RuntimeError::Attach`] for the first that can't be; those before it are detached again.
     pub fn attach(self) -> Result<Attached> {
         let mut links = Vec::with_capacity(self.programs.len());
-        for p in &self.programs {
-            links.extend(p.attach()?);
+        for i in self.order() {
+            links.extend(self.programs[i].attach()?);
         }
         Ok(Attached { links, loaded: self })
     }
 
-    /// Attaches every program that can be, for globs where one bad function mustn't spoil the rest. The index of
-    /// each failure is that of its spec. `progress` is called with how many were tried and how many there are.
-    pub fn attach_lenient(
-        self,
-        mut progress: impl FnMut(usize, usize),
-    ) -> (Attached, Vec<(usize, AttachError)>) {
+    /// Attaches every program wherever that can be done, those at returns first: for globs, where one bad function mustn't
+    /// spoil the rest. A link of many places that is refused is tried again in halves, until it is known which places are to
+    /// blame. `progress` is called with how many places were tried and how many there are.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Attach`] where the kernel doesn't have the kind at all.
+    pub fn attach_lenient(self, mut progress: impl FnMut(usize, usize)) -> Result<(Attached, Vec<Failed>)> {
+        let total = self.programs.iter().map(|p| p.spec.attach.places()).sum();
         let mut links = vec![];
         let mut failed = vec![];
-        for (i, p) in self.programs.iter().enumerate() {
-            match p.attach() {
-                Ok(link) => links.extend(link),
-                Err(e) => failed.push((i, e)),
+        let mut tried = 0;
+        for i in self.order() {
+            let p = &self.programs[i];
+            let mut parts = vec![p.spec.attach.clone()];
+            while let Some(part) = parts.pop() {
+                let error = match p.attach_to(&part) {
+                    Ok(link) => {
+                        links.extend(link);
+                        tried += part.places();
+                        progress(tried, total);
+                        continue;
+                    }
+                    Err(e) => e,
+                };
+                match error.cause {
+                    // What no part of it can change.
+                    AttachCause::NotPrivileged | AttachCause::KindRefused | AttachCause::KindUnknown => {
+                        return Err(error.into());
+                    }
+                    AttachCause::NoSuchTarget
+                    | AttachCause::Ambiguous
+                    | AttachCause::NotTraceable
+                    | AttachCause::Busy
+                    | AttachCause::Other => {}
+                }
+                match part.halves() {
+                    Some((first, second)) => parts.extend([second, first]),
+                    None => {
+                        tried += 1;
+                        failed.push(Failed {
+                            spec: i,
+                            at: part.sites().first().map(|site| site.at),
+                            error,
+                        });
+                        progress(tried, total);
+                    }
+                }
             }
-            progress(i + 1, self.programs.len());
         }
-        (Attached { links, loaded: self }, failed)
+        Ok((Attached { links, loaded: self }, failed))
     }
+
+    /// The programs in the order in which they are attached.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.programs.len()).collect();
+        order.sort_by_key(|i| !self.programs[*i].spec.kind.follows());
+        order
+    }
+}
+
+/// A place where a program couldn't be attached.
+#[derive(Debug)]
+pub struct Failed {
+    /// The index of the spec.
+    pub spec: usize,
+    /// Which of its places, where it has many.
+    pub at: Option<u64>,
+    /// Why.
+    pub error: AttachError,
 }
 
 impl LoadedProgram {
     fn attach(&self) -> std::result::Result<Option<Link>, AttachError> {
+        self.attach_to(&self.spec.attach)
+    }
+
+    fn attach_to(&self, attach: &AttachTarget) -> std::result::Result<Option<Link>, AttachError> {
         let ProgramSpec {
             name,
             kind,
-            attach,
+            attach: _,
             cookie,
         } = &self.spec;
         links::attach(&self.fd, kind, attach, *cookie).map_err(|r| AttachError {
@@ -317,13 +391,13 @@ impl Attached {
         self.links.len()
     }
 
-    /// Detaches one after the other and tells how far it is: on 6.1 to 6.18 each fentry takes an RCU grace period,
+    /// Detaches one after the other, entries before returns, and tells how far it is: on 6.1 to 6.18 each fentry takes an RCU grace period,
     /// so that some hundreds take many seconds. The maps, with the last events, stay readable through the `Loaded`
     /// that comes back.
     pub fn detach_all(self, mut progress: impl FnMut(usize, usize)) -> Loaded {
         let Attached { links, loaded } = self;
         let total = links.len();
-        for (i, link) in links.into_iter().enumerate() {
+        for (i, link) in links.into_iter().rev().enumerate() {
             drop(link);
             progress(i + 1, total);
         }

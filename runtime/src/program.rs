@@ -21,6 +21,8 @@ pub enum ProgramKind {
     TracingMulti {
         /// Its `BPF_TRACE_…_MULTI`.
         attach_type: u32,
+        /// Which of the three it is.
+        at: Moment,
     },
     /// A tracepoint with arguments typed by BTF.
     TpBtf,
@@ -52,6 +54,17 @@ pub enum ProgramKind {
     },
 }
 
+/// When in a call a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// At the entry.
+    Entry,
+    /// At the return.
+    Return,
+    /// At both.
+    Both,
+}
+
 impl ProgramKind {
     /// As users call it.
     pub fn name(&self) -> &'static str {
@@ -59,7 +72,13 @@ impl ProgramKind {
             ProgramKind::Fentry => "fentry",
             ProgramKind::Fexit => "fexit",
             ProgramKind::Fsession { .. } => "fsession",
-            ProgramKind::TracingMulti { .. } => "fentry multi",
+            ProgramKind::TracingMulti {
+                at: Moment::Entry, ..
+            } => "fentry_multi",
+            ProgramKind::TracingMulti {
+                at: Moment::Return, ..
+            } => "fexit_multi",
+            ProgramKind::TracingMulti { at: Moment::Both, .. } => "fsession_multi",
             ProgramKind::TpBtf => "typed tracepoint",
             ProgramKind::RawTp => "raw tracepoint",
             ProgramKind::Tracepoint => "tracepoint",
@@ -112,7 +131,9 @@ impl ProgramKind {
         match self {
             ProgramKind::Fentry => attach_type::TRACE_FENTRY,
             ProgramKind::Fexit => attach_type::TRACE_FEXIT,
-            ProgramKind::Fsession { attach_type } | ProgramKind::TracingMulti { attach_type } => *attach_type,
+            ProgramKind::Fsession { attach_type } | ProgramKind::TracingMulti { attach_type, .. } => {
+                *attach_type
+            }
             ProgramKind::TpBtf => attach_type::TRACE_RAW_TP,
             ProgramKind::KprobeMulti { session: true, .. } => attach_type::TRACE_KPROBE_SESSION,
             ProgramKind::KprobeMulti { session: false, .. } => attach_type::TRACE_KPROBE_MULTI,
@@ -124,6 +145,29 @@ impl ProgramKind {
             | ProgramKind::Kretprobe
             | ProgramKind::Uprobe
             | ProgramKind::Uretprobe => 0,
+        }
+    }
+
+    /// Whether it runs at returns only. Such a program is attached before the one at the entry that it goes with, so that no
+    /// entry is without its return.
+    pub(crate) fn follows(&self) -> bool {
+        match self {
+            ProgramKind::Fexit
+            | ProgramKind::TracingMulti {
+                at: Moment::Return, ..
+            } => true,
+            ProgramKind::Fentry
+            | ProgramKind::Fsession { .. }
+            | ProgramKind::TracingMulti { .. }
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Tracepoint
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::KprobeMulti { .. }
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeMulti { .. } => self.at_return(),
         }
     }
 

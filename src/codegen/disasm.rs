@@ -96,6 +96,7 @@ pub(crate) fn mnemonic(insn: Insn, high: i32, map: Option<&str>) -> String {
 fn call(src: u8, imm: i32) -> String {
     let known = Helper::ALL.into_iter().find(|helper| helper.number() == imm);
     match (src, known) {
+        (2, Some(helper)) => format!("call kernel-function bpf_{}", helper.name()),
         (0, Some(helper)) => format!("call bpf_{}#{imm}", helper.name()),
         (0, None) => format!("call helper#{imm}"),
         (1, _) => format!("call pc{imm:+}"),

@@ -5,8 +5,8 @@
 use super::CodegenError;
 use super::insn::{
     ARSH, ATOMIC_ADD, CALL, CLASS_ALU, CLASS_ALU64, CLASS_LDX, CLASS_ST, CLASS_STX, EXIT, Insn, InsnIndex,
-    JA, LDDW, LSH, MODE_ATOMIC, MODE_MEM, MOV, NEG, PSEUDO_MAP_FD, SRC_REG, SlotOffset, TO_BE, alu_class,
-    alu_op, inverse, jmp_class, jmp_op, size_bits,
+    JA, LDDW, LSH, MODE_ATOMIC, MODE_MEM, MOV, NEG, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD, SRC_REG, SlotOffset,
+    TO_BE, alu_class, alu_op, inverse, jmp_class, jmp_op, size_bits,
 };
 use super::mach::{Base, Const, MEnd, MFunc, MInst, Reg, Rhs, commutes};
 use super::regalloc::{AInst, Allocated, Loc, Source};
@@ -270,6 +270,11 @@ impl Encoder<'_> {
             MInst::Call { helper, .. } => {
                 self.emit(Insn {
                     code: CALL,
+                    src: if helper.kfunc().is_some() {
+                        PSEUDO_KFUNC_CALL
+                    } else {
+                        0
+                    },
                     imm: helper.number(),
                     ..Insn::default()
                 });

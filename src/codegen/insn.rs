@@ -28,6 +28,8 @@ pub(crate) struct InsnIndex(pub(crate) usize);
 
 /// `BPF_PSEUDO_MAP_FD`: the immediate of a 64-bit load is a map's file descriptor.
 pub(crate) const PSEUDO_MAP_FD: u8 = 1;
+/// `BPF_PSEUDO_KFUNC_CALL`: the immediate of a call is the BTF id of a kernel function.
+pub(crate) const PSEUDO_KFUNC_CALL: u8 = 2;
 
 pub(crate) const LDDW: u8 = 0x18;
 pub(crate) const CALL: u8 = 0x85;

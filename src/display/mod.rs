@@ -115,7 +115,7 @@ pub struct Printer<'a> {
 
 /// What is worked out once for each layout.
 struct Plan {
-    name: Box<str>,
+    names: Vec<Box<str>>,
     items: Vec<ItemPlan>,
     /// It tells of the return of a function that has nothing to show.
     bare_return: bool,
@@ -162,12 +162,15 @@ impl<'a> Printer<'a> {
         let Some(number) = u32_at(record, wire::EVENT) else {
             return sink.no_event();
         };
-        let index = match self.by_event.binary_search_by_key(&number, |(event, _)| *event) {
-            Ok(found) => self.by_event.get(found).map(|(_, index)| *index),
-            Err(_) => None,
-        };
-        let found = index.and_then(|index| Some((self.layouts.get(index)?, self.plans.get(index)?)));
-        let Some((layout, plan)) = found else {
+        // The last layout that begins at or before the number.
+        let last = self.by_event.partition_point(|(event, _)| *event <= number);
+        let index = last.checked_sub(1).and_then(|at| self.by_event.get(at));
+        let found = index.and_then(|(event, index)| {
+            let plan = self.plans.get(*index)?;
+            let name = plan.names.get((number - event) as usize)?;
+            Some((self.layouts.get(*index)?, plan, name))
+        });
+        let Some((layout, plan, name)) = found else {
             return sink.unknown_event(number);
         };
         let (Some(cpu), Some(time), Some(pid)) = (
@@ -177,12 +180,7 @@ impl<'a> Printer<'a> {
         ) else {
             return sink.no_event();
         };
-        sink.begin_event(&Event {
-            time,
-            cpu,
-            pid,
-            name: &plan.name,
-        });
+        sink.begin_event(&Event { time, cpu, pid, name });
         if plan.bare_return {
             sink.begin_item("return", true);
             sink.leaf(None, Leaf::Void);
@@ -229,7 +227,11 @@ impl Plan {
             })
             .collect();
         Plan {
-            name: escape::plain_string(&layout.name).into(),
+            names: layout
+                .names
+                .iter()
+                .map(|name| escape::plain_string(name).into())
+                .collect(),
             bare_return: layout.phase == Phase::Return && items.is_empty(),
             items,
         }

@@ -30,9 +30,12 @@ pub enum ArgKind {
     Record,
 }
 
+/// Where the place-holders of kernel functions begin.
+const KFUNC_FROM: i32 = 0x6b66_0000;
+
 impl Helper {
     /// All of them.
-    pub const ALL: [Helper; 25] = [
+    pub const ALL: [Helper; 27] = [
         Helper::MapLookupElem,
         Helper::MapUpdateElem,
         Helper::MapDeleteElem,
@@ -58,9 +61,45 @@ impl Helper {
         Helper::GetAttachCookie,
         Helper::GetFuncArg,
         Helper::GetFuncRet,
+        Helper::SessionIsReturn,
+        Helper::SessionCookie,
     ];
 
-    /// Its number in `enum bpf_func_id`.
+    /// The kernel function that it is, if it is not a helper proper. Such functions have no fixed number: an instruction
+    /// holds [`Helper::number`] until the loader puts the function's BTF id there.
+    pub fn kfunc(self) -> Option<&'static str> {
+        match self {
+            Helper::SessionIsReturn => Some("bpf_session_is_return"),
+            Helper::SessionCookie => Some("bpf_session_cookie"),
+            Helper::MapLookupElem
+            | Helper::MapUpdateElem
+            | Helper::MapDeleteElem
+            | Helper::KtimeGetNs
+            | Helper::GetSmpProcessorId
+            | Helper::GetCurrentPidTgid
+            | Helper::GetCurrentUidGid
+            | Helper::GetCurrentComm
+            | Helper::GetCurrentTask
+            | Helper::GetCurrentTaskBtf
+            | Helper::GetCurrentCgroupId
+            | Helper::GetStackid
+            | Helper::GetStack
+            | Helper::ProbeReadUser
+            | Helper::ProbeReadKernel
+            | Helper::ProbeReadUserStr
+            | Helper::ProbeReadKernelStr
+            | Helper::RingbufReserve
+            | Helper::RingbufSubmit
+            | Helper::RingbufDiscard
+            | Helper::RingbufQuery
+            | Helper::GetFuncIp
+            | Helper::GetAttachCookie
+            | Helper::GetFuncArg
+            | Helper::GetFuncRet => None,
+        }
+    }
+
+    /// Its number in `enum bpf_func_id`; for a kernel function a place-holder, which no helper has.
     pub fn number(self) -> i32 {
         match self {
             Helper::MapLookupElem => 1,
@@ -88,6 +127,8 @@ impl Helper {
             Helper::GetAttachCookie => 174,
             Helper::GetFuncArg => 183,
             Helper::GetFuncRet => 184,
+            Helper::SessionIsReturn => KFUNC_FROM,
+            Helper::SessionCookie => KFUNC_FROM + 1,
         }
     }
 
@@ -119,6 +160,8 @@ impl Helper {
             Helper::GetAttachCookie => "get_attach_cookie",
             Helper::GetFuncArg => "get_func_arg",
             Helper::GetFuncRet => "get_func_ret",
+            Helper::SessionIsReturn => "session_is_return",
+            Helper::SessionCookie => "session_cookie",
         }
     }
 
@@ -143,7 +186,9 @@ impl Helper {
             Helper::RingbufReserve => &[Map, Size, Number],
             Helper::RingbufSubmit | Helper::RingbufDiscard => &[Record, Number],
             Helper::RingbufQuery => &[Map, Number],
-            Helper::GetFuncIp | Helper::GetAttachCookie => &[Ctx],
+            Helper::GetFuncIp | Helper::GetAttachCookie | Helper::SessionIsReturn | Helper::SessionCookie => {
+                &[Ctx]
+            }
             Helper::GetFuncArg => &[Ctx, Number, Word],
             Helper::GetFuncRet => &[Ctx, Word],
         }
@@ -154,6 +199,8 @@ impl Helper {
         match self {
             Helper::MapLookupElem => Some(Type::Ptr(Space::MapValueOrNull)),
             Helper::RingbufReserve => Some(Type::Ptr(Space::RecordOrNull)),
+            // As memory it is like a map's value: ours, to load and store plainly.
+            Helper::SessionCookie => Some(Type::Ptr(Space::MapValue)),
             Helper::GetCurrentTask => Some(Type::Ptr(Space::Kernel)),
             Helper::GetCurrentTaskBtf => Some(Type::Ptr(Space::Btf)),
             Helper::RingbufSubmit | Helper::RingbufDiscard => None,
@@ -175,7 +222,8 @@ impl Helper {
             | Helper::GetFuncIp
             | Helper::GetAttachCookie
             | Helper::GetFuncArg
-            | Helper::GetFuncRet => Some(Type::Int),
+            | Helper::GetFuncRet
+            | Helper::SessionIsReturn => Some(Type::Int),
         }
     }
 }

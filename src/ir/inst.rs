@@ -184,6 +184,10 @@ pub enum Helper {
     GetFuncArg,
     /// `get_func_ret(ctx, value)` (5.17).
     GetFuncRet,
+    /// The kernel function `bpf_session_is_return(ctx)` (6.10 for kprobes, 7.2 for trampolines).
+    SessionIsReturn,
+    /// The kernel function `bpf_session_cookie(ctx)`: eight bytes of the call's own.
+    SessionCookie,
 }
 
 /// An instruction.

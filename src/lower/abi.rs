@@ -5,6 +5,7 @@
 //! Sources: `arch/x86/include/uapi/asm/ptrace.h` (offsets), the x86-64 psABI 3.2.3 (classification; only the INTEGER
 //! class occurs in the kernel), `arch/x86/net/bpf_jit_comp.c` (trampoline slots).
 
+use crate::typed::{Event, Expr, ExprKind};
 use crate::types::{Func, Type, TypeId, Types};
 
 /// Byte offsets in `struct pt_regs` of the six argument registers, in order.
@@ -15,7 +16,7 @@ const RETURN_REGS: [i16; 2] = [80, 96];
 pub(super) const SP: i16 = 152;
 
 /// Where a value is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Location {
     /// In these 8-byte words of the context, in this order.
     Words(Vec<i16>),
@@ -23,8 +24,49 @@ pub(super) enum Location {
     Saved(u32),
     /// On the stack, so many bytes above the stack pointer at entry (where the return address is).
     Stack(i16),
+    /// What `bpf_get_func_ret` gives.
+    Result,
     /// Nowhere that can be told.
     Unknown,
+}
+
+/// Where programs that serve many functions find what a query mentions. Functions with an equal one, and equal events, can
+/// share a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Placement {
+    args: Vec<(usize, Location, Location)>,
+    ret: Option<(Location, Location)>,
+    /// A trampoline passes some of its arguments wrongly.
+    misread: bool,
+}
+
+/// The placement of what the events mention, in a function that they were made for.
+pub fn placement(types: &Types, func: &Func, events: &[Event]) -> Placement {
+    let mut args: Vec<usize> = Vec::new();
+    let mut ret = false;
+    let mut look = |expr: &Expr| match expr.kind {
+        ExprKind::Arg(index) if !args.contains(&index) => args.push(index),
+        ExprKind::Return => ret = true,
+        _ => {}
+    };
+    for event in events {
+        for item in &event.items {
+            item.source.walk(&mut look);
+        }
+        for predicate in &event.predicates {
+            predicate.cond.walk(&mut look);
+        }
+    }
+    args.sort_unstable();
+    let (slots, entry) = (slots(types, func), entry(types, func));
+    Placement {
+        args: args
+            .into_iter()
+            .filter_map(|index| Some((index, slots.get(index)?.clone(), entry.get(index)?.clone())))
+            .collect(),
+        ret: ret.then(|| (result(types, func), at_return(types, func))),
+        misread: misread(types, func).is_some(),
+    }
 }
 
 /// The slots of a trampoline's or raw tracepoint's context: ⌈size/8⌉ for each argument, in order.
@@ -65,6 +107,16 @@ pub(super) fn return_slot(types: &Types, func: &Func) -> Location {
         return Location::Unknown;
     }
     Location::Words(vec![used * 8])
+}
+
+/// Where a program at the returns of many functions finds what they return: behind arguments whose number it does not know, so
+/// that it has to ask.
+pub(super) fn result(types: &Types, func: &Func) -> Location {
+    match words_of(types, func.ret) {
+        0 => Location::Words(Vec::new()),
+        1 => Location::Result,
+        _ => Location::Unknown,
+    }
 }
 
 /// Where a function finds its arguments at entry.

@@ -56,8 +56,7 @@ impl Lower<'_> {
                         self.b.cast(ty, raw)
                     }
                 } else {
-                    let ctx = self.ctx;
-                    let raw = self.b.load(ty, Width::B8, ctx, words[0]);
+                    let raw = self.context_word(ty, words[0]);
                     match ty {
                         // The verifier gives it a type even where it is not followed plainly.
                         Type::Ptr(space @ (Space::Kernel | Space::User))
@@ -87,6 +86,13 @@ impl Lower<'_> {
             Location::Saved(offset) => {
                 let saved = self.saved_at(*offset);
                 let raw = self.b.load(Type::Int, Width::B8, saved, 0);
+                match self.argument_type(declared) {
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
+                }
+            }
+            Location::Result => {
+                let raw = self.result_word();
                 match self.argument_type(declared) {
                     Type::Int => raw,
                     ty => self.b.cast(ty, raw),
@@ -454,8 +460,7 @@ impl Lower<'_> {
         match location {
             Location::Words(words) => {
                 for (index, word) in words.iter().enumerate() {
-                    let ctx = self.ctx;
-                    let value = self.b.load(Type::Int, Width::B8, ctx, *word);
+                    let value = self.context_word(Type::Int, *word);
                     self.b.store(Width::B8, address, index as i16 * 8, value);
                 }
                 if words.is_empty() {
@@ -469,6 +474,10 @@ impl Lower<'_> {
             Location::Saved(offset) => {
                 let from = self.saved_at(offset);
                 self.copy_small(from, 0, address, 0, size.next_multiple_of(8));
+            }
+            Location::Result => {
+                let value = self.result_word();
+                self.b.store(Width::B8, address, 0, value);
             }
             Location::Unknown => {
                 panic!("bug in ksnoop-jit: a struct that this kind of program does not have")

@@ -17,7 +17,9 @@ mod stash;
 mod text;
 mod walk;
 
+pub use abi::{Placement, placement};
 pub use program::{Id, lower};
+pub use stash::keeps;
 
 use crate::ir;
 use crate::wire::RecordLayout;
@@ -37,19 +39,116 @@ pub enum ProgramKind {
     Kprobe,
     /// A kretprobe.
     Kretprobe,
+    /// Entry and return of one function through a BPF trampoline, in one program (7.2).
+    Fsession,
+    /// A BPF trampoline at the entries of many functions (7.2), so that nobody knows their types.
+    FentryMulti,
+    /// The same at their returns.
+    FexitMulti,
+    /// The same at both, in one program.
+    FsessionMulti,
+    /// Entry and return by fprobe, in one program (6.10).
+    KprobeSession,
 }
 
 impl ProgramKind {
-    /// Whether the kernel's verifier knows the types of its arguments.
-    fn typed(self) -> bool {
+    /// All of them.
+    pub const ALL: [ProgramKind; 11] = [
+        ProgramKind::Fentry,
+        ProgramKind::Fexit,
+        ProgramKind::TpBtf,
+        ProgramKind::RawTp,
+        ProgramKind::Kprobe,
+        ProgramKind::Kretprobe,
+        ProgramKind::Fsession,
+        ProgramKind::FentryMulti,
+        ProgramKind::FexitMulti,
+        ProgramKind::FsessionMulti,
+        ProgramKind::KprobeSession,
+    ];
+
+    /// What a program that runs at entry and at return is at each of the two; `None` for one that runs at one of them only.
+    pub(crate) fn halves(self) -> Option<(ProgramKind, ProgramKind)> {
         match self {
-            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf => true,
-            ProgramKind::RawTp | ProgramKind::Kprobe | ProgramKind::Kretprobe => false,
+            ProgramKind::Fsession => Some((ProgramKind::Fentry, ProgramKind::Fexit)),
+            ProgramKind::FsessionMulti => Some((ProgramKind::FentryMulti, ProgramKind::FexitMulti)),
+            ProgramKind::KprobeSession => Some((ProgramKind::Kprobe, ProgramKind::Kretprobe)),
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti => None,
         }
     }
 
-    /// The section prefix that libbpf and aya know it by.
+    /// The program that runs at the entry, for one that runs at the return and needs what was there.
+    pub(crate) fn entry(self) -> ProgramKind {
+        match self {
+            ProgramKind::Fexit => ProgramKind::Fentry,
+            ProgramKind::FexitMulti => ProgramKind::FentryMulti,
+            ProgramKind::Kretprobe => ProgramKind::Kprobe,
+            ProgramKind::Fentry
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Fsession
+            | ProgramKind::FentryMulti
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => self,
+        }
+    }
+
+    /// Whether it runs in a BPF trampoline of a kernel function.
+    fn trampoline(self) -> bool {
+        match self {
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::Fsession
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti
+            | ProgramKind::FsessionMulti => true,
+            ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::KprobeSession => false,
+        }
+    }
+
+    /// Whether the kernel's verifier knows the types of its arguments.
+    fn typed(self) -> bool {
+        match self {
+            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::Fsession | ProgramKind::TpBtf => true,
+            ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => false,
+        }
+    }
+
+    /// The section prefix that libbpf and aya know it by, or know the nearest kind by.
     fn section(self) -> &'static str {
+        match self {
+            ProgramKind::Fentry
+            | ProgramKind::Fsession
+            | ProgramKind::FentryMulti
+            | ProgramKind::FsessionMulti => "fentry",
+            ProgramKind::Fexit | ProgramKind::FexitMulti => "fexit",
+            ProgramKind::TpBtf => "tp_btf",
+            ProgramKind::RawTp => "raw_tp",
+            ProgramKind::Kprobe | ProgramKind::KprobeSession => "kprobe",
+            ProgramKind::Kretprobe => "kretprobe",
+        }
+    }
+
+    /// How messages call it.
+    fn what(self) -> &'static str {
         match self {
             ProgramKind::Fentry => "fentry",
             ProgramKind::Fexit => "fexit",
@@ -57,6 +156,11 @@ impl ProgramKind {
             ProgramKind::RawTp => "raw_tp",
             ProgramKind::Kprobe => "kprobe",
             ProgramKind::Kretprobe => "kretprobe",
+            ProgramKind::Fsession => "fsession",
+            ProgramKind::FentryMulti => "fentry_multi",
+            ProgramKind::FexitMulti => "fexit_multi",
+            ProgramKind::FsessionMulti => "fsession_multi",
+            ProgramKind::KprobeSession => "kprobe.session",
         }
     }
 }

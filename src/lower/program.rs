@@ -2,7 +2,7 @@
 
 use super::{COUNTS, EVENTS, Lowered, ProgramKind, Target, abi};
 use crate::ir::{
-    BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Value, Width,
+    BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
 };
 use crate::span::Span;
 use crate::typed::{self, Builtin};
@@ -18,6 +18,10 @@ pub struct Id {
     pub query: usize,
     /// How many queries there are.
     pub queries: usize,
+    /// The program serves many functions, and the attach cookie is which of them it is, from 0.
+    pub shared: bool,
+    /// How many programs that keep values share the memory for that.
+    pub keepers: u32,
 }
 
 /// Makes the programs for one event of a query, run as `kind`: one, or two if something has to be kept from the entry to the
@@ -31,26 +35,34 @@ pub fn lower(
     id: Id,
 ) -> Result<Vec<Lowered>, String> {
     let layout = layout(event, &query.probe.func().name, id);
-    let lower = Lower::new(query, types, target, kind, id);
+    let mut lower = Lower::new(query, types, target, kind, id);
+    let (entry, exit) = kind.halves().unwrap_or((kind, kind));
+    lower.turn(exit);
     if lower.return_location == abi::Location::Unknown && mentions(event, &typed::ExprKind::Return) {
         return Err(format!(
             "a {} does not see what `{}` returns: {} is not returned in one register",
-            kind.section(),
+            kind.what(),
             query.probe.func().name,
             types.c_name(query.probe.func().ret),
         ));
     }
-    if matches!(kind, ProgramKind::Fentry | ProgramKind::Fexit)
+    if kind.trampoline()
         && let Some(index) = abi::misread(types, query.probe.func())
     {
         return Err(format!(
             "a {} sees wrong arguments of `{}` from `{}` on: a packed struct is passed on the stack",
-            kind.section(),
+            kind.what(),
             query.probe.func().name,
             query.probe.func().params[index].name,
         ));
     }
-    match super::stash::Plan::of(event, kind) {
+    let plan = super::stash::Plan::of(event, exit);
+    if kind.halves().is_some() {
+        return Ok(vec![super::stash::session(
+            lower, entry, exit, event, layout, plan,
+        )]);
+    }
+    match plan {
         Some(plan) => Ok(super::stash::pair(lower, event, layout, &plan)),
         None => Ok(vec![single(lower, event, layout)]),
     }
@@ -58,15 +70,7 @@ pub fn lower(
 
 /// A program that does everything at once.
 fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> Lowered {
-    lower.filter();
-    lower.predicates(event, |_| true);
-    let all: Vec<usize> = (0..event.items.len()).collect();
-    let mut layout = layout;
-    let record = lower.reserve(layout.size);
-    lower.header(record);
-    lower.items(&event.items, &layout.items, &all);
-    lower.submit(record);
-    layout.set_steps(&lower.steps);
+    let layout = lower.whole(event, layout);
     Lowered {
         kind: lower.kind,
         func: lower.finish(),
@@ -110,7 +114,7 @@ fn layout(event: &typed::Event, name: &str, id: Id) -> RecordLayout {
     RecordLayout {
         event: id.event,
         size: offset,
-        name: name.to_string(),
+        names: vec![name.to_string()],
         query: id.query,
         phase: event.phase,
         items,
@@ -128,6 +132,8 @@ pub(super) struct Lower<'a> {
     pub(super) ctx: Value,
     pub(super) arg_locations: Vec<abi::Location>,
     pub(super) return_location: abi::Location,
+    /// The program runs at entry and at return.
+    pub(super) session: bool,
     /// What has been computed on every way to the current block.
     pub(super) known: Vec<Known>,
     /// Where faults go, innermost last.
@@ -164,6 +170,8 @@ pub(super) enum Key {
     ByValue(typed::Base),
     /// A word that the kernel gives: process and thread id, or user and group id.
     Word(Helper),
+    /// Which of the functions it is that a program serves.
+    Which,
 }
 
 /// Where a fault goes.
@@ -184,23 +192,10 @@ impl<'a> Lower<'a> {
         id: Id,
     ) -> Lower<'a> {
         let func = query.probe.func();
-        let arg_locations = match kind {
-            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf | ProgramKind::RawTp => {
-                abi::slots(types, func)
-            }
-            ProgramKind::Kprobe => abi::entry(types, func),
-            ProgramKind::Kretprobe => func.params.iter().map(|_| abi::Location::Unknown).collect(),
-        };
-        let return_location = match kind {
-            ProgramKind::Fexit => abi::return_slot(types, func),
-            ProgramKind::Kretprobe => abi::at_return(types, func),
-            ProgramKind::Fentry | ProgramKind::TpBtf | ProgramKind::RawTp | ProgramKind::Kprobe => {
-                abi::Location::Unknown
-            }
-        };
         let suffix = match kind {
-            ProgramKind::Fentry | ProgramKind::Kprobe => "in",
-            ProgramKind::Fexit | ProgramKind::Kretprobe => "out",
+            ProgramKind::Fentry | ProgramKind::FentryMulti | ProgramKind::Kprobe => "in",
+            ProgramKind::Fexit | ProgramKind::FexitMulti | ProgramKind::Kretprobe => "out",
+            ProgramKind::Fsession | ProgramKind::FsessionMulti | ProgramKind::KprobeSession => "call",
             ProgramKind::TpBtf | ProgramKind::RawTp => "hit",
         };
         let mut b = Builder::new(
@@ -212,7 +207,7 @@ impl<'a> Lower<'a> {
         b.at(None, "context");
         let ctx = b.ctx();
         let end = b.block("end");
-        Lower {
+        let mut lower = Lower {
             b,
             types,
             target,
@@ -220,8 +215,9 @@ impl<'a> Lower<'a> {
             query,
             id,
             ctx,
-            arg_locations,
-            return_location,
+            arg_locations: Vec::new(),
+            return_location: abi::Location::Unknown,
+            session: kind.halves().is_some(),
             known: Vec::new(),
             handlers: Vec::new(),
             steps: Vec::new(),
@@ -229,7 +225,42 @@ impl<'a> Lower<'a> {
             end,
             record: None,
             saved: None,
-        }
+        };
+        lower.turn(kind);
+        lower
+    }
+
+    /// What follows is a program of that kind: it decides where arguments are. Nothing is known yet on the way there.
+    pub(super) fn turn(&mut self, kind: ProgramKind) {
+        let (types, func) = (self.types, self.query.probe.func());
+        self.kind = kind;
+        self.known.clear();
+        self.arg_locations = match kind {
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp => abi::slots(types, func),
+            ProgramKind::Kprobe => abi::entry(types, func),
+            ProgramKind::Kretprobe
+            | ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => func.params.iter().map(|_| abi::Location::Unknown).collect(),
+        };
+        self.return_location = match kind {
+            ProgramKind::Fexit => abi::return_slot(types, func),
+            ProgramKind::FexitMulti => abi::result(types, func),
+            ProgramKind::Kretprobe => abi::at_return(types, func),
+            ProgramKind::Fentry
+            | ProgramKind::FentryMulti
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => abi::Location::Unknown,
+        };
     }
 
     /// The end of a program: nothing may come after it.
@@ -249,6 +280,71 @@ impl Lower<'_> {
     /// Which expression the following is about.
     pub(super) fn at(&mut self, span: Span, note: impl Into<String>) {
         self.b.at(span, note);
+    }
+
+    /// Everything of an event, here and now; what its records look like.
+    pub(super) fn whole(&mut self, event: &typed::Event, layout: RecordLayout) -> RecordLayout {
+        self.filter();
+        self.predicates(event, |_| true);
+        let all: Vec<usize> = (0..event.items.len()).collect();
+        let mut layout = layout;
+        let record = self.reserve(layout.size);
+        self.header(record);
+        self.items(&event.items, &layout.items, &all);
+        self.submit(record);
+        layout.set_steps(&self.steps);
+        layout
+    }
+
+    /// A word of the context: of `struct pt_regs`, or a slot of a trampoline.
+    pub(super) fn context_word(&mut self, ty: Type, offset: i16) -> Value {
+        let ctx = self.ctx;
+        match self.kind {
+            // The verifier knows no prototype, so it lets nobody look; the helper counts words too, though it says arguments
+            // (kernel/trace/bpf_trace.c, `bpf_get_func_arg`).
+            ProgramKind::FentryMulti | ProgramKind::FexitMulti => {
+                let slot = self.scratch();
+                let to = self.b.slot_addr(slot);
+                let number = Operand::Imm(i32::from(offset) / 8);
+                self.call(Helper::GetFuncArg, &[ctx.into(), number, to.into()]);
+                let to = self.b.slot_addr(slot);
+                let word = self.b.load(Type::Int, Width::B8, to, 0);
+                if ty == Type::Int {
+                    word
+                } else {
+                    self.b.cast(ty, word)
+                }
+            }
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => self.b.load(ty, Width::B8, ctx, offset),
+        }
+    }
+
+    /// What a function returned, where the helper has to be asked.
+    pub(super) fn result_word(&mut self) -> Value {
+        let (ctx, slot) = (self.ctx, self.scratch());
+        let to = self.b.slot_addr(slot);
+        self.call(Helper::GetFuncRet, &[ctx.into(), to.into()]);
+        let to = self.b.slot_addr(slot);
+        self.b.load(Type::Int, Width::B8, to, 0)
+    }
+
+    /// Which of the functions it is that the program serves, from 0.
+    pub(super) fn which(&mut self) -> Value {
+        if let Some(value) = self.find(&Key::Which) {
+            return value;
+        }
+        let ctx = self.ctx;
+        let value = self.call(Helper::GetAttachCookie, &[ctx.into()]);
+        self.learn(Key::Which, value);
+        value
     }
 
     pub(super) fn filter(&mut self) {
@@ -327,8 +423,14 @@ impl Lower<'_> {
 
     pub(super) fn header(&mut self, record: Value) {
         self.b.at(None, "event");
-        self.b
-            .store(Width::B4, record, wire::EVENT as i16, self.id.event as i32);
+        let event = self.id.event as i32;
+        let event = if self.id.shared {
+            let which = self.which();
+            Operand::Value(self.b.add(which, event))
+        } else {
+            Operand::Imm(event)
+        };
+        self.b.store(Width::B4, record, wire::EVENT as i16, event);
         self.b.note("cpu");
         let cpu = self.builtin(Builtin::Cpu);
         self.b.store(Width::B4, record, wire::CPU as i16, cpu);

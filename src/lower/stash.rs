@@ -7,12 +7,19 @@
 
 use super::program::Lower;
 use super::{Lowered, ProgramKind, abi};
-use crate::ir::{BinaryOp, Bits, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width};
+use crate::ir::{
+    BinaryOp, Bits, Block, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
+};
 use crate::typed::{Base, Event, Expr, ExprKind, Place, Source, When};
-use crate::wire::{RecordLayout, ValueLayout};
+use crate::wire::{Phase, RecordLayout, ValueLayout};
 
 /// The most memory that kept values of one event take, in bytes, before the map gets fewer entries.
 const MEMORY: u32 = 8 << 20;
+
+/// Whether a program of that kind needs another at the entry, which keeps something for it.
+pub fn keeps(event: &Event, kind: ProgramKind) -> bool {
+    Plan::of(event, kind).is_some()
+}
 
 /// What has to be kept.
 pub(super) struct Plan {
@@ -24,8 +31,15 @@ impl Plan {
     /// `None` if the program at `kind` sees all that the event needs by itself.
     pub(super) fn of(event: &Event, kind: ProgramKind) -> Option<Plan> {
         match kind {
-            ProgramKind::Fentry | ProgramKind::Kprobe | ProgramKind::TpBtf | ProgramKind::RawTp => None,
-            ProgramKind::Fexit => {
+            ProgramKind::Fentry
+            | ProgramKind::FentryMulti
+            | ProgramKind::Kprobe
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => None,
+            ProgramKind::Fexit | ProgramKind::FexitMulti => {
                 // A trampoline still has the arguments at return, but not the memory as it was at entry.
                 let reads = event.items.iter().any(|item| {
                     item.when == When::Entry
@@ -92,65 +106,12 @@ fn place_reads(place: &Place) -> bool {
 
 /// The program at entry and the one at return. `exit` is the beginning of the latter.
 pub(super) fn pair(mut exit: Lower<'_>, event: &Event, layout: RecordLayout, plan: &Plan) -> Vec<Lowered> {
-    let kind = match exit.kind {
-        ProgramKind::Fexit => ProgramKind::Fentry,
-        _ => ProgramKind::Kprobe,
-    };
-    let mut entry = Lower::new(exit.query, exit.types, exit.target, kind, exit.id);
-    // Kept arguments lie behind the image of the record.
-    let mut size = layout.size;
-    let mut saved_args = Vec::new();
-    for index in &plan.args {
-        let ty = exit.query.probe.func().params[*index].ty;
-        let words = (exit.types.size_of(ty).unwrap_or(8) as u32)
-            .next_multiple_of(8)
-            .max(8);
-        saved_args.push((*index, size, words));
-        exit.arg_locations[*index] = abi::Location::Saved(size);
-        size += words;
-    }
-    let keep = Keep::new(exit.id.event, size);
-    let at_entry: Vec<usize> = (0..event.items.len())
-        .filter(|index| event.items[*index].when == When::Entry)
-        .collect();
-    let at_return: Vec<usize> = (0..event.items.len())
-        .filter(|index| event.items[*index].when == When::Return)
-        .collect();
-
-    entry.filter();
-    entry.predicates(event, |predicate| predicate.when == When::Entry);
-    let place = entry.make_place(&keep);
-    entry.record = Some(place);
-    entry.items(&event.items, &layout.items, &at_entry);
-    for (index, offset, size) in saved_args {
-        entry.save_arg(index, place, offset, size);
-    }
-    let end = entry.end;
-    entry.b.jump(end, &[]);
-
+    let mut entry = Lower::new(exit.query, exit.types, exit.target, exit.kind.entry(), exit.id);
+    let keep = Keep::new(&exit, &layout, plan);
+    entry.keep_at_entry(event, &layout, &keep);
     // Fault numbers go on counting, so that one list of steps serves both.
     exit.steps = std::mem::take(&mut entry.steps);
-    let (key, place) = exit.find_place(&keep);
-    exit.saved = Some(place);
-    let forget = exit.b.block("forget what was kept");
-    let end = std::mem::replace(&mut exit.end, forget);
-    exit.predicates(event, |predicate| predicate.when == When::Return);
-    let record = exit.reserve(layout.size);
-    exit.header(record);
-    exit.b.at(None, "what was kept at entry");
-    for index in at_entry {
-        let item = &layout.items[index];
-        exit.copy_kept(place, record, item.offset, item.value.item_size());
-    }
-    exit.items(&event.items, &layout.items, &at_return);
-    exit.submit(record);
-    exit.b.switch_to(forget);
-    exit.delete_place(&keep, key);
-    exit.b.jump(end, &[]);
-    exit.end = end;
-
-    let mut layout = layout;
-    layout.set_steps(&exit.steps);
+    let layout = exit.show_at_return(event, layout, &keep);
     vec![
         Lowered {
             kind: entry.kind,
@@ -165,22 +126,109 @@ pub(super) fn pair(mut exit: Lower<'_>, event: &Event, layout: RecordLayout, pla
     ]
 }
 
-/// The maps that values are kept in.
+/// One program that runs at entry, as `entry`, and at return, as `exit`.
+pub(super) fn session(
+    mut lower: Lower<'_>,
+    entry: ProgramKind,
+    exit: ProgramKind,
+    event: &Event,
+    layout: RecordLayout,
+    plan: Option<Plan>,
+) -> Lowered {
+    let kind = match entry {
+        ProgramKind::Fentry => ProgramKind::Fsession,
+        ProgramKind::FentryMulti => ProgramKind::FsessionMulti,
+        _ => ProgramKind::KprobeSession,
+    };
+    lower.b.at(None, "entry or return?");
+    let ctx = lower.ctx;
+    let returning = lower.call(Helper::SessionIsReturn, &[ctx.into()]);
+    // Of a `bool` that a kernel function returns only the low byte is defined.
+    let returning = lower.b.extend(Width::B1, false, returning);
+    let at_entry = lower.b.block("at entry");
+    let at_return = lower.b.block("at return");
+    lower
+        .b
+        .branch(CmpOp::Ne, Bits::W64, returning, 0, at_return, at_entry);
+    let done = lower.end;
+    // What fprobe gets from the entry decides whether it comes back for the return (kernel/trace/bpf_trace.c,
+    // `kprobe_multi_link_handler`); a trampoline always does.
+    let skip = match entry {
+        ProgramKind::Kprobe => lower.b.block("nothing to do at the return"),
+        _ => done,
+    };
+    lower.b.switch_to(at_entry);
+    lower.turn(entry);
+    let mut layout = layout;
+    let keep = plan.as_ref().map(|plan| Keep::new(&lower, &layout, plan));
+    match (&keep, event.phase) {
+        (Some(keep), _) => {
+            lower.end = skip;
+            let kept = lower.b.block("kept");
+            lower.keep_then(event, &layout, keep, kept);
+            lower.b.switch_to(kept);
+            lower.b.jump(done, &[]);
+        }
+        (None, Phase::Entry | Phase::Hit) => {
+            lower.end = skip;
+            layout = lower.whole(event, layout);
+        }
+        (None, Phase::Return | Phase::Both) => lower.b.jump(done, &[]),
+    }
+    lower.b.switch_to(at_return);
+    lower.turn(exit);
+    lower.end = done;
+    lower.record = None;
+    layout = match (&keep, event.phase) {
+        (Some(keep), _) => lower.show_at_return(event, layout, keep),
+        (None, Phase::Entry | Phase::Hit) => {
+            lower.b.jump(done, &[]);
+            layout
+        }
+        (None, Phase::Return | Phase::Both) => lower.whole(event, layout),
+    };
+    if skip != done {
+        lower.b.at(None, "");
+        lower.b.switch_to(skip);
+        lower.b.ret(1);
+    }
+    Lowered {
+        kind,
+        func: lower.finish(),
+        layout: Some(layout),
+    }
+}
+
+/// What is kept, and the maps that it is kept in.
 struct Keep {
     kept: MapData,
     /// An empty value, to make a place from.
     empty: MapData,
+    /// Arguments by index, each with where it lies in the value and how many bytes it takes: behind the image of the record.
+    args: Vec<(usize, u32, u32)>,
 }
 
 impl Keep {
-    fn new(event: u32, size: u32) -> Keep {
+    fn new(lower: &Lower<'_>, layout: &RecordLayout, plan: &Plan) -> Keep {
+        let mut size = layout.size;
+        let mut args = Vec::new();
+        for index in &plan.args {
+            let ty = lower.query.probe.func().params[*index].ty;
+            let bytes = (lower.types.size_of(ty).unwrap_or(8) as u32)
+                .next_multiple_of(8)
+                .max(8);
+            args.push((*index, size, bytes));
+            size += bytes;
+        }
+        let event = lower.id.event;
+        let entries = MEMORY / lower.id.keepers.max(1) / size;
         Keep {
             kept: MapData {
                 name: format!("kept_{event}"),
                 kind: MapKind::LruHash,
                 key_size: 16,
                 value_size: size,
-                max_entries: (MEMORY / size).clamp(256, 8192),
+                max_entries: entries.clamp(256, 8192),
             },
             empty: MapData {
                 name: format!("empty_{event}"),
@@ -189,11 +237,66 @@ impl Keep {
                 value_size: size,
                 max_entries: 1,
             },
+            args,
         }
     }
 }
 
+/// The indices of the items that are read at that moment.
+fn items_at(event: &Event, when: When) -> Vec<usize> {
+    (0..event.items.len())
+        .filter(|index| event.items[*index].when == when)
+        .collect()
+}
+
 impl Lower<'_> {
+    /// A whole program at entry.
+    fn keep_at_entry(&mut self, event: &Event, layout: &RecordLayout, keep: &Keep) {
+        let end = self.end;
+        self.keep_then(event, layout, keep, end);
+    }
+
+    /// Keeps what the return needs and goes on there; where there is nothing to keep, the program ends.
+    fn keep_then(&mut self, event: &Event, layout: &RecordLayout, keep: &Keep, then: Block) {
+        self.filter();
+        self.predicates(event, |predicate| predicate.when == When::Entry);
+        let place = self.make_place(keep);
+        self.record = Some(place);
+        self.items(&event.items, &layout.items, &items_at(event, When::Entry));
+        for (index, offset, size) in &keep.args {
+            self.save_arg(*index, place, *offset, *size);
+        }
+        self.b.jump(then, &[]);
+    }
+
+    /// The event, from what was kept and what is there now; what its records look like.
+    fn show_at_return(&mut self, event: &Event, layout: RecordLayout, keep: &Keep) -> RecordLayout {
+        for (index, offset, _) in &keep.args {
+            self.arg_locations[*index] = abi::Location::Saved(*offset);
+        }
+        let (key, place) = self.find_place(keep);
+        self.saved = Some(place);
+        let forget = self.b.block("forget what was kept");
+        let end = std::mem::replace(&mut self.end, forget);
+        self.predicates(event, |predicate| predicate.when == When::Return);
+        let record = self.reserve(layout.size);
+        self.header(record);
+        self.b.at(None, "what was kept at entry");
+        for index in items_at(event, When::Entry) {
+            let item = &layout.items[index];
+            self.copy_kept(place, record, item.offset, item.value.item_size());
+        }
+        self.items(&event.items, &layout.items, &items_at(event, When::Return));
+        self.submit(record);
+        self.b.switch_to(forget);
+        self.delete_place(keep, key);
+        self.b.jump(end, &[]);
+        self.end = end;
+        let mut layout = layout;
+        layout.set_steps(&self.steps);
+        layout
+    }
+
     /// A map's value, or the end of the program.
     fn look_up(&mut self, map: MapData, key: Slot) -> Value {
         let map = self.b.map(map);
@@ -223,16 +326,44 @@ impl Lower<'_> {
         let thread = self.word(Helper::GetCurrentPidTgid);
         let at = self.b.slot_addr(key);
         self.b.store(Width::B8, at, 0, thread);
+        if self.id.shared {
+            // Whose return was missed must not be taken for another function's call. The thread id alone tells the thread, so
+            // the process id's place is free.
+            self.b.note("which function");
+            let which = self.which();
+            let at = self.b.slot_addr(key);
+            self.b.store(Width::B4, at, 4, which);
+        }
         self.b.note("the call's frame");
         let ctx = self.ctx;
         let frame = match self.kind {
-            ProgramKind::Kprobe => self.b.load(Type::Int, Width::B8, ctx, abi::SP),
+            ProgramKind::Kprobe => {
+                let frame = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
+                if self.session {
+                    // At the return the registers need not tell where the frame was; the call's own word does.
+                    let cookie = self.call(Helper::SessionCookie, &[ctx.into()]);
+                    self.b.store(Width::B8, cookie, 0, frame);
+                }
+                frame
+            }
+            ProgramKind::Kretprobe if self.session => {
+                let cookie = self.call(Helper::SessionCookie, &[ctx.into()]);
+                self.b.load(Type::Int, Width::B8, cookie, 0)
+            }
             ProgramKind::Kretprobe => {
                 // The return address has been popped by then.
                 let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
                 self.b.add(sp, -8)
             }
-            ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf | ProgramKind::RawTp => {
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession => {
                 // Both programs of a trampoline get the same context, which lies in its frame. Its distance from something
                 // that stays where it is tells calls apart, and is a number, as which 5.10's verifier lets it be a key.
                 let here = self.b.cast(Type::Int, ctx);
@@ -295,8 +426,7 @@ impl Lower<'_> {
         match self.arg_locations[index].clone() {
             abi::Location::Words(words) => {
                 for (number, word) in words.iter().enumerate() {
-                    let ctx = self.ctx;
-                    let value = self.b.load(Type::Int, Width::B8, ctx, *word);
+                    let value = self.context_word(Type::Int, *word);
                     self.b.store(Width::B8, to, number as i16 * 8, value);
                 }
             }
@@ -304,7 +434,7 @@ impl Lower<'_> {
                 let from = self.stack_word(at);
                 self.probe(to, size, from, crate::typed::Memory::Kernel);
             }
-            abi::Location::Saved(_) | abi::Location::Unknown => {
+            abi::Location::Saved(_) | abi::Location::Result | abi::Location::Unknown => {
                 unreachable!("bug in ksnoop-jit: at entry every argument is somewhere")
             }
         }

@@ -54,6 +54,18 @@ pub fn resolve(
     limits: Limits,
 ) -> Result<Resolved, Vec<Diagnostic>> {
     let probe = target::resolve(&query.target, types).map_err(|diag| vec![*diag])?;
+    resolve_for(text, query, types, limits, probe)
+}
+
+/// The same for a target that has been resolved already, whatever the query's own says: one of many functions, or one that
+/// was chosen by more than a name.
+pub fn resolve_for(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    limits: Limits,
+    probe: typed::Probe,
+) -> Result<Resolved, Vec<Diagnostic>> {
     let func = probe.func();
     let ret = match &probe {
         typed::Probe::Function(func) => Some(func.ret),

@@ -11,7 +11,9 @@ use crate::Failure;
 /// Why a trampoline on a module's function would end up on another function: before 6.3 the kernel looks for its name
 /// among all symbols and takes the first (31bf1dbccfb0, "bpf: Fix attaching fentry/fexit/fmod_ret/lsm to modules").
 pub(super) fn takes_another(query: &typed::Query, types: &Types) -> Option<String> {
-    let func = query.probe.func();
+    let Probe::Function(func) = &query.probe else {
+        return None;
+    };
     if func.id.module == 0 || Capabilities::detect().version() >= (6, 3) {
         return None;
     }

@@ -1,155 +1,372 @@
-//! The attach ladder: a query is compiled for the best way to hook its target, loaded and attached; what the kernel refuses is
-//! tried in the next way. In: a typed query. Out: running programs and the layouts of their records.
+//! The attach ladder: a query is compiled for the best way to hook its functions, loaded and attached; what the kernel refuses
+//! is tried in the next way. In: what was asked for. Out: running programs and the layouts of their records. Never
+//! guesses what a kernel can do: each rung is tried.
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use ksnoop_jit::compile::{self, Artifact, CompileError, Job};
-use ksnoop_jit::lower::{ProgramKind, Target};
+use ksnoop_jit::lower::Target;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
-use runtime::{AttachTarget, Attached, Loaded, LogLevel, ProgramSpec, Relocated};
+use runtime::{Attached, Loaded, LogLevel, Relocated};
 
 use super::explain::{explained, explanation, takes_another};
-use crate::cli::{self, Cli};
+use super::rungs::{self, Kernel, Rung};
+use super::targets::{Asked, Family};
+use crate::cli::Cli;
 use crate::{Failure, complain};
 
 /// One query in the kernel.
 pub(super) struct Running {
-    pub(super) attached: Attached,
+    pub(super) attached: Vec<Attached>,
     pub(super) layouts: Vec<RecordLayout>,
-    pub(super) how: &'static str,
+    /// By what, each once, and at how many functions.
+    pub(super) how: Vec<(&'static str, usize)>,
+    /// How long attaching took.
+    pub(super) took: Duration,
 }
 
-/// Compiles, loads and attaches one query in the first way that works. `None`: only checked.
-pub(super) fn attach(
-    cli: &Cli,
-    query: &typed::Query,
-    types: &Types,
-    target: &Target,
-    job: Job,
+/// What all queries of a run have in common, and what earlier ones have found out.
+pub(super) struct Ladder<'a> {
+    cli: &'a Cli,
+    types: &'a Types,
+    target: &'a Target,
+    queries: usize,
+    kernel: Kernel<'a>,
+    /// The maps of the first, which the others use too.
     shared: Option<runtime::Maps>,
-) -> Result<Option<Running>, Failure> {
-    let name = &query.probe.func().name;
-    let mut refused: Vec<String> = Vec::new();
-    for typed in ways(cli).iter().copied() {
-        let artifact = match compile::generate(query, types, target, Job { typed, ..job }) {
-            Ok(artifact) => artifact,
-            Err(CompileError::Unsupported(why)) => {
-                refused.push(why);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let how = how(&artifact);
-        if typed && let Some(why) = takes_another(query, types) {
-            refused.push(format!("{how}: {why}"));
-            continue;
+    next_event: u32,
+    /// Rungs that this kernel doesn't have, and why.
+    missing: BTreeMap<Rung, String>,
+}
+
+/// What came of trying a rung.
+enum Tried {
+    /// The verifier takes it; nothing more was asked for.
+    Checked,
+    /// It runs.
+    Attached(Box<Made>),
+    /// Not so, and why.
+    Refused(String),
+}
+
+/// What runs after a rung was climbed.
+struct Made {
+    attached: Attached,
+    artifact: Artifact,
+    how: &'static str,
+    /// Places where it could not be attached, by index, and why.
+    failed: Vec<(usize, String)>,
+}
+
+impl<'a> Ladder<'a> {
+    pub(super) fn new(cli: &'a Cli, types: &'a Types, target: &'a Target, queries: usize) -> Ladder<'a> {
+        Ladder {
+            cli,
+            types,
+            target,
+            queries,
+            kernel: Kernel::new(types),
+            shared: None,
+            next_event: 0,
+            missing: BTreeMap::new(),
         }
-        let loaded = match load(cli, query, types, &artifact, shared.clone()) {
-            Ok(loaded) => loaded,
-            Err(error) if error.another_kind_may_work() => {
-                refused.push(format!("{how}: {error}"));
-                continue;
-            }
-            Err(error) => return Err(explained(query, error)),
+    }
+
+    /// Compiles, loads and attaches one query in the first way that works. `None`: only checked.
+    pub(super) fn attach(&mut self, query: usize, asked: &Asked) -> Result<Option<Running>, Failure> {
+        let started = Instant::now();
+        let mut running = Running {
+            attached: Vec::new(),
+            layouts: Vec::new(),
+            how: Vec::new(),
+            took: Duration::ZERO,
         };
-        if cli.check {
-            for stats in loaded.stats()? {
-                println(&format!(
-                    "{}: the verifier accepts it as {how}: {} instructions, {} verified",
-                    query.text,
-                    stats.translated_bytes / 8,
-                    stats.verified_insns
-                ))?;
-                if cli.verbose > 1 {
-                    println(&stats.log)?;
-                }
+        let set = asked.places() > 1;
+        let keepers = asked.families.len() as u32;
+        let mut failed: Vec<(String, String)> = Vec::new();
+        for family in &asked.families {
+            let job = Job {
+                first_event: 0,
+                query,
+                queries: self.queries,
+                keepers,
+                ..Job::alone(compile::Way::Trampoline)
+            };
+            if set {
+                self.many(job, family, &mut running, &mut failed)?;
+            } else {
+                self.alone(job, family, &mut running)?;
             }
+        }
+        if self.cli.check {
             return Ok(None);
         }
-        match loaded.attach() {
-            Ok(attached) => {
-                for why in refused.iter().filter(|_| cli.verbose > 0) {
+        if running.attached.is_empty() {
+            let why = failed.first().map_or("", |(_, why)| why);
+            return Err(anyhow!("can't trace any of `{}`: {why}", asked.name).into());
+        }
+        if !failed.is_empty() {
+            complain(&format!(
+                "{}: {} functions can't be traced",
+                asked.name,
+                failed.len()
+            ));
+            for (name, why) in failed.iter().filter(|_| self.cli.verbose > 0) {
+                complain(&format!("  {name}: {why}"));
+            }
+        }
+        running.took = started.elapsed();
+        Ok(Some(running))
+    }
+
+    /// A single function or tracepoint.
+    fn alone(&mut self, job: Job, family: &Family, running: &mut Running) -> Result<(), Failure> {
+        let name = &family.query.probe.func().name;
+        match self.climb(job, family, running)? {
+            Ok(refused) => {
+                for why in refused.iter().filter(|_| self.cli.verbose > 0) {
                     complain(&format!("{name}: not by {why}"));
                 }
-                let layouts = artifact
-                    .programs
-                    .into_iter()
-                    .filter_map(|lowered| lowered.layout)
-                    .collect();
-                return Ok(Some(Running {
-                    attached,
-                    layouts,
-                    how,
-                }));
+                Ok(())
             }
-            Err(error) if error.another_kind_may_work() => {
-                let why = explanation(query).map_or(String::new(), |why| format!(" ({why})"));
-                refused.push(format!("{how}: {error}{why}"));
-            }
-            Err(error) => return Err(explained(query, error)),
+            Err(refused) => match refused.as_slice() {
+                [only] => Err(anyhow!("can't trace `{name}`: {only}").into()),
+                all => Err(anyhow!("can't trace `{name}`:\n  {}", all.join("\n  ")).into()),
+            },
         }
     }
-    match refused.as_slice() {
-        [only] => Err(anyhow!("can't trace `{name}`: {only}").into()),
-        all => Err(anyhow!("can't trace `{name}`:\n  {}", all.join("\n  ")).into()),
+
+    /// Tries the rungs for one function, best first. What comes back are the refusals, after a success or without one.
+    fn climb(
+        &mut self,
+        job: Job,
+        family: &Family,
+        running: &mut Running,
+    ) -> Result<Result<Vec<String>, Vec<String>>, Failure> {
+        let mut refused: Vec<String> = Vec::new();
+        for rung in rungs::for_one(self.cli, &family.query) {
+            if rung.by_type()
+                && let Some(why) = takes_another(&family.query, self.types)
+            {
+                refused.push(format!("{}: {why}", rung.name()));
+                continue;
+            }
+            match self.attempt(Job { members: None, ..job }, family, rung)? {
+                Tried::Checked => return Ok(Ok(refused)),
+                Tried::Attached(made) => {
+                    self.keep(*made, family, running);
+                    return Ok(Ok(refused));
+                }
+                Tried::Refused(why) => refused.push(why),
+            }
+        }
+        Ok(Err(refused))
+    }
+
+    /// Many functions: with one program for all of them where the kernel lets that, else one by one.
+    fn many(
+        &mut self,
+        job: Job,
+        family: &Family,
+        running: &mut Running,
+        failed: &mut Vec<(String, String)>,
+    ) -> Result<(), Failure> {
+        let name_of = |index: usize| family.places.get(index).map_or("", |place| &place.shown);
+        let members = Some(family.places.len() as u32);
+        for rung in rungs::for_many(self.cli, &family.query) {
+            if self.missing.contains_key(&rung) {
+                continue;
+            }
+            match self.attempt(Job { members, ..job }, family, rung)? {
+                Tried::Checked => return Ok(()),
+                Tried::Attached(mut made) => {
+                    for (index, why) in std::mem::take(&mut made.failed) {
+                        failed.push((name_of(index).to_string(), why));
+                    }
+                    self.keep(*made, family, running);
+                    return Ok(());
+                }
+                Tried::Refused(why) => {
+                    if self.cli.verbose > 0 {
+                        complain(&format!("not by {why}"));
+                    }
+                    self.missing.insert(rung, why);
+                }
+            }
+        }
+        let mut progress = Progress::new("attached");
+        for (index, place) in family.places.iter().enumerate() {
+            let alone = family.alone_at(place);
+            match self.climb(job, &alone, running)? {
+                Ok(_) => {}
+                Err(refused) => failed.push((place.shown.clone(), refused.join("; "))),
+            }
+            progress.tell(index + 1, family.places.len());
+        }
+        Ok(())
+    }
+
+    /// Takes over what runs.
+    fn keep(&mut self, made: Made, family: &Family, running: &mut Running) {
+        let Made {
+            attached,
+            artifact,
+            how,
+            failed,
+        } = made;
+        let places = family.places.len() - failed.len();
+        match running.how.iter_mut().find(|(name, _)| *name == how) {
+            Some((_, count)) => *count += places,
+            None => running.how.push((how, places)),
+        }
+        self.shared.get_or_insert_with(|| attached.maps().clone());
+        self.next_event = artifact.next_event;
+        let names: Vec<String> = family.places.iter().map(|place| place.shown.clone()).collect();
+        for lowered in artifact.programs {
+            if let Some(layout) = lowered.layout {
+                running.layouts.push(RecordLayout {
+                    names: names.clone(),
+                    ..layout
+                });
+            }
+        }
+        running.attached.push(attached);
+    }
+
+    /// Tries one rung for all places of a family.
+    fn attempt(&mut self, job: Job, family: &Family, rung: Rung) -> Result<Tried, Failure> {
+        let query = &family.query;
+        let job = Job {
+            first_event: self.next_event,
+            way: rung.way(),
+            ..job
+        };
+        let artifact = match compile::generate(query, self.types, self.target, job) {
+            Ok(artifact) => artifact,
+            Err(CompileError::Unsupported(why)) => return Ok(Tried::Refused(why)),
+            Err(error) => return Err(error.into()),
+        };
+        let how = rung.how(&artifact);
+        let specs = match self.kernel.specs(family, &artifact, rung, job.members.is_some()) {
+            Ok(specs) => specs,
+            Err(why) => return Ok(Tried::Refused(format!("{how}: {why}"))),
+        };
+        let loaded = match self.load(&artifact, &specs) {
+            Ok(loaded) => loaded,
+            Err(error) if error.another_kind_may_work() => {
+                return Ok(Tried::Refused(format!("{how}: {error}")));
+            }
+            Err(error) => return Err(explained(query, error)),
+        };
+        if self.cli.check {
+            self.tell_check(query, &loaded, how)?;
+            return Ok(Tried::Checked);
+        }
+        let (attached, failed) = if job.members.is_some() {
+            let mut progress = Progress::new("attached");
+            match loaded.attach_lenient(|done, all| progress.tell(done, all)) {
+                Ok(done) => done,
+                Err(error) => return Ok(Tried::Refused(format!("{how}: {error}"))),
+            }
+        } else {
+            match loaded.attach() {
+                Ok(attached) => (attached, Vec::new()),
+                Err(error) if error.another_kind_may_work() => {
+                    let why = explanation(query).map_or(String::new(), |why| format!(" ({why})"));
+                    return Ok(Tried::Refused(format!("{how}: {error}{why}")));
+                }
+                Err(error) => return Err(explained(query, error)),
+            }
+        };
+        let mut places: BTreeMap<usize, String> = BTreeMap::new();
+        for failed in failed {
+            if let Some(place) = specs.place_of(&failed) {
+                places.entry(place).or_insert(failed.error.to_string());
+            }
+        }
+        if places.len() == family.places.len() {
+            let why = places.values().next().map_or("", String::as_str);
+            return Ok(Tried::Refused(format!("{how}: {why}")));
+        }
+        Ok(Tried::Attached(Box::new(Made {
+            attached,
+            artifact,
+            how,
+            failed: places.into_iter().collect(),
+        })))
+    }
+
+    fn load(&self, artifact: &Artifact, specs: &rungs::Specs) -> runtime::Result<Loaded> {
+        let mut relocated = Relocated::new(&runtime::ObjectSpec {
+            elf: artifact.object.elf.clone(),
+            target_btf: artifact.object.target_btf.clone(),
+            map_sizes: Vec::new(),
+            shared: self.shared.clone(),
+        })?;
+        for (program, after) in artifact.object.programs.iter().filter_map(|program| {
+            Some((
+                program,
+                relocated.programs().find(|after| after.name == program.name)?,
+            ))
+        }) {
+            // A wrong offset would show garbage as a value: better no value at all.
+            assert!(
+                program.check_relocated(&without_maps(after)).is_ok(),
+                "bug in ksnoop-jit: relocation of {} disagrees with the type reader",
+                program.name
+            );
+        }
+        relocated.set_kernel_functions(&specs.kernel_functions);
+        let log = if self.cli.verbose > 1 {
+            LogLevel::Full
+        } else {
+            LogLevel::Off
+        };
+        relocated.load(&specs.programs, log)
+    }
+
+    fn tell_check(&self, query: &typed::Query, loaded: &Loaded, how: &str) -> Result<(), Failure> {
+        for stats in loaded.stats()? {
+            println(&format!(
+                "{}: the verifier accepts it as {how}: {} instructions, {} verified",
+                query.text,
+                stats.translated_bytes / 8,
+                stats.verified_insns
+            ))?;
+            if self.cli.verbose > 1 {
+                println(&stats.log)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// The ways to attach, best first: by type or not.
-pub(super) fn ways(cli: &Cli) -> &'static [bool] {
-    match cli.attach {
-        cli::Attach::Auto => [true, false].as_slice(),
-        cli::Attach::Fentry => [true].as_slice(),
-        cli::Attach::Kprobe => [false].as_slice(),
-    }
+/// Tells how far something slow is, if it is slow.
+pub(super) struct Progress {
+    what: &'static str,
+    last: Instant,
 }
 
-fn load(
-    cli: &Cli,
-    query: &typed::Query,
-    types: &Types,
-    artifact: &Artifact,
-    shared: Option<runtime::Maps>,
-) -> runtime::Result<Loaded> {
-    let relocated = Relocated::new(&runtime::ObjectSpec {
-        elf: artifact.object.elf.clone(),
-        target_btf: artifact.object.target_btf.clone(),
-        map_sizes: Vec::new(),
-        shared,
-    })?;
-    for (program, after) in artifact.object.programs.iter().filter_map(|program| {
-        Some((
-            program,
-            relocated.programs().find(|after| after.name == program.name)?,
-        ))
-    }) {
-        // A wrong offset would show garbage as a value: better no value at all.
-        assert!(
-            program.check_relocated(&without_maps(after)).is_ok(),
-            "bug in ksnoop-jit: relocation of {} disagrees with the type reader",
-            program.name
-        );
+impl Progress {
+    pub(super) fn new(what: &'static str) -> Progress {
+        Progress {
+            what,
+            last: Instant::now(),
+        }
     }
-    let specs: Vec<ProgramSpec> = artifact
-        .programs
-        .iter()
-        .map(|lowered| ProgramSpec {
-            name: lowered.func.name.clone(),
-            kind: kind(lowered.kind),
-            attach: attach_target(query, types, lowered.kind),
-            cookie: None,
-        })
-        .collect();
-    let log = if cli.verbose > 1 {
-        LogLevel::Full
-    } else {
-        LogLevel::Off
-    };
-    relocated.load(&specs, log)
+
+    pub(super) fn tell(&mut self, done: usize, all: usize) {
+        if done < all && self.last.elapsed() > Duration::from_secs(2) {
+            complain(&format!("{} of {all} {}", done, self.what));
+            self.last = Instant::now();
+        }
+    }
 }
 
 /// The instructions with map descriptors taken out again, which only this run has.
@@ -160,52 +377,6 @@ fn without_maps(program: &runtime::RelocatedProgram) -> Vec<u8> {
         insns[at..at + 4].fill(0);
     }
     insns
-}
-
-fn kind(kind: ProgramKind) -> runtime::ProgramKind {
-    match kind {
-        ProgramKind::Fentry => runtime::ProgramKind::Fentry,
-        ProgramKind::Fexit => runtime::ProgramKind::Fexit,
-        ProgramKind::TpBtf => runtime::ProgramKind::TpBtf,
-        ProgramKind::RawTp => runtime::ProgramKind::RawTp,
-        ProgramKind::Kprobe => runtime::ProgramKind::Kprobe,
-        ProgramKind::Kretprobe => runtime::ProgramKind::Kretprobe,
-    }
-}
-
-fn attach_target(query: &typed::Query, types: &Types, kind: ProgramKind) -> AttachTarget {
-    let func = query.probe.func();
-    let module = match func.id.module {
-        0 => None,
-        number => Some(types.module_name(number).to_string()),
-    };
-    match kind {
-        ProgramKind::Fentry | ProgramKind::Fexit | ProgramKind::TpBtf => AttachTarget::Btf {
-            id: func.id.id,
-            module,
-            name: func.name.clone(),
-        },
-        ProgramKind::RawTp => AttachTarget::RawTracepoint(func.name.clone()),
-        ProgramKind::Kprobe | ProgramKind::Kretprobe => AttachTarget::Symbol {
-            name: func.name.clone(),
-            module,
-            offset: 0,
-        },
-    }
-}
-
-fn how(artifact: &Artifact) -> &'static str {
-    let has = |kind| artifact.programs.iter().any(|lowered| lowered.kind == kind);
-    match () {
-        () if has(ProgramKind::Fentry) && has(ProgramKind::Fexit) => "fentry and fexit",
-        () if has(ProgramKind::Fentry) => "fentry",
-        () if has(ProgramKind::Fexit) => "fexit",
-        () if has(ProgramKind::Kprobe) && has(ProgramKind::Kretprobe) => "kprobe and kretprobe",
-        () if has(ProgramKind::Kprobe) => "kprobe",
-        () if has(ProgramKind::Kretprobe) => "kretprobe",
-        () if has(ProgramKind::TpBtf) => "typed tracepoint",
-        () => "raw tracepoint",
-    }
 }
 
 fn println(text: &str) -> Result<(), Failure> {

@@ -4,6 +4,8 @@
 mod explain;
 mod ladder;
 mod output;
+mod rungs;
+mod targets;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -12,19 +14,18 @@ use anyhow::anyhow;
 use ksnoop_jit::compile::{self, CompileError, Job};
 use ksnoop_jit::lower::{self, Filter, Target};
 use ksnoop_jit::parser;
-use ksnoop_jit::parser::ast::TargetKind;
-use ksnoop_jit::sema::Limits;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
-use ladder::{Running, attach, ways};
+use ladder::{Ladder, Progress, Running};
 use output::Output;
+use targets::Asked;
 
 use crate::cli::{self, Cli};
-use crate::{Failure, add_module, add_owners, complain, dump, open_types, tell};
+use crate::{Failure, complain, dump, tell};
 
 /// Tokens of what the event loop waits for beside events.
 const SIGNAL: u8 = 0;
@@ -43,7 +44,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         }
     }
     let mut types = None;
-    let queries = understand(cli, texts, &mut types)?;
+    let asked = targets::understand(cli, texts, &mut types)?;
     let Some(types) = types else {
         return Err(anyhow!("no query").into());
     };
@@ -55,7 +56,10 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         },
         // Asked for by trying, and only if a query needs it.
         current_task_btf: cli.btf.is_some()
-            || !queries.iter().any(mentions_task)
+            || !asked
+                .iter()
+                .flat_map(|one| &one.families)
+                .any(|family| mentions_task(&family.query))
             || caps.current_task_btf().is_yes(),
         ring_bytes: cli
             .pages
@@ -68,78 +72,18 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         },
     };
     if dump::wanted(cli) {
-        return dump_all(cli, &queries, &types, &target);
+        return dump_all(cli, &asked, &types, &target);
     }
     if let runtime::Answer::No(why) = caps.privileged() {
         return Err(anyhow!("{why}: run it as root, or give it CAP_BPF and CAP_PERFMON").into());
     }
-    session(cli, &queries, &types, target)
+    session(cli, &asked, &types, target)
 }
 
 /// Tells what is wrong with a query.
 fn refuse(cli: &Cli, text: &str, diags: &[ksnoop_jit::diag::Diagnostic]) -> Failure {
     tell(text, diags, cli.color);
     Failure::Query
-}
-
-/// Gives all queries their meaning; every mistake in every query is told.
-fn understand(cli: &Cli, texts: &[String], types: &mut Option<Types>) -> Result<Vec<typed::Query>, Failure> {
-    let mut parsed = Vec::new();
-    let mut wrong = false;
-    for text in texts {
-        match parser::parse(text) {
-            Ok(query) => parsed.push(query),
-            Err(diags) => {
-                tell(text, &diags.into_vec(), cli.color);
-                wrong = true;
-            }
-        }
-    }
-    if wrong {
-        return Err(Failure::Query);
-    }
-    let types = types.insert(open_types(cli)?);
-    if cli.btf.is_none() {
-        let mut unknown = Vec::new();
-        for query in &parsed {
-            let TargetKind::Function { module, name } = &query.target.kind else {
-                continue;
-            };
-            match module {
-                Some(module) => {
-                    add_module(types, &module.node)?;
-                }
-                None => {
-                    let stem = runtime::symbols::stem_of(&name.node);
-                    if types.functions_named(stem).is_empty() {
-                        unknown.push(stem.to_string());
-                    }
-                }
-            }
-        }
-        add_owners(types, &unknown)?;
-    }
-    let limits = Limits::default();
-    let limits = Limits {
-        bytes: cli.max_bytes.unwrap_or(limits.bytes),
-        string: cli
-            .max_string
-            .map_or(limits.string, |bytes| bytes.clamp(2, 1 << 14)),
-    };
-    let mut queries = Vec::new();
-    for text in texts {
-        match compile::understand(text, types, limits) {
-            Ok(resolved) => {
-                tell(text, &resolved.warnings, cli.color);
-                queries.push(resolved.query);
-            }
-            Err(diags) => {
-                tell(text, &diags, cli.color);
-                wrong = true;
-            }
-        }
-    }
-    if wrong { Err(Failure::Query) } else { Ok(queries) }
 }
 
 fn mentions_task(query: &typed::Query) -> bool {
@@ -158,36 +102,50 @@ fn mentions_task(query: &typed::Query) -> bool {
     found
 }
 
-fn dump_all(cli: &Cli, queries: &[typed::Query], types: &Types, target: &Target) -> Result<(), Failure> {
+fn dump_all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) -> Result<(), Failure> {
     let mut first_event = 0;
-    for (index, query) in queries.iter().enumerate() {
-        let mut last = None;
-        for typed in ways(cli).iter().copied() {
-            let job = Job {
-                first_event,
-                query: index,
-                queries: queries.len(),
-                typed,
+    for (index, one) in asked.iter().enumerate() {
+        for family in &one.families {
+            let mut last = None;
+            let set = one.places() > 1;
+            let rungs = if set {
+                rungs::for_many(cli, &family.query)
+            } else {
+                rungs::for_one(cli, &family.query)
             };
-            match compile::generate(query, types, target, job) {
-                Ok(artifact) => {
-                    dump::artifact(cli, &query.text, &artifact)?;
-                    first_event += artifact.programs.len() as u32;
-                    last = None;
-                    break;
+            // What a program holds that calls kernel functions is good for the running kernel only.
+            for rung in rungs
+                .into_iter()
+                .filter(|rung| cli.attach != cli::Attach::Auto || !rung.session())
+            {
+                let job = Job {
+                    first_event,
+                    query: index,
+                    queries: asked.len(),
+                    members: set.then_some(family.places.len() as u32),
+                    keepers: one.families.len() as u32,
+                    way: rung.way(),
+                };
+                match compile::generate(&family.query, types, target, job) {
+                    Ok(artifact) => {
+                        dump::artifact(cli, &one.text, &artifact)?;
+                        first_event = artifact.next_event;
+                        last = None;
+                        break;
+                    }
+                    Err(error @ CompileError::Unsupported(_)) => last = Some(error),
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error @ CompileError::Unsupported(_)) => last = Some(error),
-                Err(error) => return Err(error.into()),
             }
-        }
-        if let Some(error) = last {
-            return Err(error.into());
+            if let Some(error) = last {
+                return Err(error.into());
+            }
         }
     }
     Ok(())
 }
 
-fn session(cli: &Cli, queries: &[typed::Query], types: &Types, target: Target) -> Result<(), Failure> {
+fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<(), Failure> {
     // From here on a signal ends the run in order.
     let signals = Signals::catch()?;
     let mut target = target;
@@ -200,37 +158,20 @@ fn session(cli: &Cli, queries: &[typed::Query], types: &Types, target: Target) -
         None => None,
     };
     let mut running: Vec<Running> = Vec::new();
-    let mut first_event = 0;
-    for (index, query) in queries.iter().enumerate() {
-        let job = Job {
-            first_event,
-            query: index,
-            queries: queries.len(),
-            typed: true,
-        };
-        let shared = running.first().map(|first| first.attached.maps().clone());
-        let Some(one) = attach(cli, query, types, &target, job, shared)? else {
-            continue;
-        };
-        first_event += one.layouts.len() as u32;
-        running.push(one);
+    let mut ladder = Ladder::new(cli, types, &target, asked.len());
+    for (index, one) in asked.iter().enumerate() {
+        running.extend(ladder.attach(index, one)?);
     }
-    let Some(first) = running.first() else {
+    let Some(first) = running.iter().flat_map(|one| &one.attached).next() else {
         // Only `--check` attaches nothing.
         return Ok(());
     };
-    let maps = first.attached.maps().clone();
+    let maps = first.maps().clone();
     let mut events = Events::open(&maps, lower::EVENTS)?;
     events.watch(signals.as_fd(), SIGNAL)?;
     if cli.verbose > 0 {
-        for (query, one) in queries.iter().zip(&running) {
-            let links = one.attached.links();
-            let places = if links == 1 { "place" } else { "places" };
-            complain(&format!(
-                "attached: {} by {} at {links} {places}",
-                query.probe.func().name,
-                one.how
-            ));
+        for (query, one) in asked.iter().zip(&running) {
+            tell_attached(query, one);
         }
     }
     if let Some(child) = &mut child {
@@ -240,13 +181,28 @@ fn session(cli: &Cli, queries: &[typed::Query], types: &Types, target: Target) -
     let layouts: Vec<RecordLayout> = running.iter().flat_map(|one| one.layouts.clone()).collect();
     let mut output = Output::open(cli, types, &layouts)?;
     let printed = output.pump(cli, &mut events, &signals, child.as_mut());
-    finish(cli, queries, running, events, output, printed, signals)
+    finish(cli, asked, running, events, output, printed, signals)
+}
+
+/// By what it is attached, and at how many functions.
+fn tell_attached(query: &Asked, one: &Running) {
+    let mut parts: Vec<String> = Vec::new();
+    for (how, places) in &one.how {
+        let what = if *places == 1 { "function" } else { "functions" };
+        parts.push(format!("by {how} at {places} {what}"));
+    }
+    complain(&format!(
+        "attached: {} {} in {:.1} ms",
+        query.name,
+        parts.join(", "),
+        one.took.as_secs_f64() * 1e3
+    ));
 }
 
 /// Detaches, prints what is still in the buffer, and tells losses and faults.
 fn finish(
     cli: &Cli,
-    queries: &[typed::Query],
+    asked: &[Asked],
     running: Vec<Running>,
     mut events: Events,
     mut output: Output<'_>,
@@ -256,16 +212,22 @@ fn finish(
     // A second Ctrl-C while detaching takes its time kills.
     drop(signals);
     let mut loaded: Vec<Loaded> = Vec::new();
-    for one in running {
+    let attached: Vec<runtime::Attached> = running.into_iter().flat_map(|one| one.attached).collect();
+    let all: usize = attached.iter().map(runtime::Attached::links).sum();
+    let mut progress = Progress::new("detached; a second Ctrl-C leaves it to the kernel");
+    let mut done = 0;
+    for one in attached {
         if cli.verbose > 0 {
-            for stats in one.attached.stats()? {
+            for stats in one.stats()? {
                 complain(&format!(
                     "{}: id {}, {} instructions verified, {} bytes of machine code",
                     stats.name, stats.id, stats.verified_insns, stats.jited_bytes
                 ));
             }
         }
-        loaded.push(one.attached.detach_all(|_, _| {}));
+        let links = one.links();
+        loaded.push(one.detach_all(|now, _| progress.tell(done + now, all)));
+        done += links;
     }
     printed?;
     events.drain_all(|record| output.record(cli, record));
@@ -276,7 +238,7 @@ fn finish(
     let Some(first) = loaded.first() else {
         return Ok(());
     };
-    for (index, query) in queries.iter().enumerate() {
+    for (index, query) in asked.iter().enumerate() {
         let counter = |which: u32| -> Result<u64, Failure> {
             match first.maps().percpu_u64(lower::COUNTS, 2 * index as u32 + which) {
                 Ok(all) => Ok(all.iter().sum()),
@@ -285,7 +247,7 @@ fn finish(
             }
         };
         let (lost, faults) = (counter(0)?, counter(1)?);
-        let name = &query.probe.func().name;
+        let name = &query.name;
         if lost > 0 {
             complain(&format!(
                 "{name}: {lost} events lost, the buffer was full (-P makes it larger)"

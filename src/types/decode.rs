@@ -40,6 +40,14 @@ impl Types {
         })
     }
 
+    /// The prototype of a function, which BTF has once for all functions that are declared alike; void for anything else.
+    pub fn proto_of(&self, id: TypeId) -> TypeId {
+        match self.get(id) {
+            Type::Func { proto } => proto,
+            _ => TypeId::VOID,
+        }
+    }
+
     pub(super) fn decode(&self, id: TypeId) -> Type {
         let Some((object, raw)) = self.raw(id) else {
             return Type::Void;

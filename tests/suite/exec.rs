@@ -103,12 +103,11 @@ fn build<'t>(text: &'t str, types: &Types, way: Way) -> Option<Built<'t>> {
         reads: way.reads,
         ..Target::default()
     };
-    let job = Job {
-        first_event: 0,
-        query: 0,
-        queries: 1,
-        typed: way.typed,
-    };
+    let job = Job::alone(if way.typed {
+        compile::Way::Trampoline
+    } else {
+        compile::Way::Kprobe
+    });
     let artifact = match compile::generate(&resolved.query, types, &target, job) {
         Ok(artifact) => artifact,
         Err(error) => panic!("{text}: {error}"),

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ksnoop_jit::compile::{self, Artifact, Job};
+use ksnoop_jit::compile::{self, Artifact, Job, Way};
 use ksnoop_jit::display::{Layout, NoSymbols, Options, Printer};
 use ksnoop_jit::lower::{Reads, Target};
 use ksnoop_jit::sema::Limits;
@@ -19,21 +19,21 @@ use super::bless;
 /// A golden file's question.
 struct Question {
     query: String,
-    typed: bool,
+    way: Way,
     reads: Reads,
 }
 
 fn question(text: &str) -> Question {
     let mut question = Question {
         query: String::new(),
-        typed: true,
+        way: Way::Trampoline,
         reads: Reads::Auto,
     };
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         match line.split_once(": ") {
             Some(("query", query)) => question.query = query.to_string(),
-            Some(("kind", "fentry" | "tp")) => question.typed = true,
-            Some(("kind", "kprobe" | "raw_tp")) => question.typed = false,
+            Some(("kind", "fentry" | "tp")) => question.way = Way::Trampoline,
+            Some(("kind", "kprobe" | "raw_tp")) => question.way = Way::Kprobe,
             Some(("reads", "probe")) => question.reads = Reads::Probe,
             Some(("reads", "auto")) => question.reads = Reads::Auto,
             Some(_) | None => panic!("a golden file has no line `{line}`"),
@@ -61,12 +61,7 @@ fn artifact(question: &Question, types: &Types, out: &mut String) -> Artifact {
         reads: question.reads,
         ..Target::default()
     };
-    let job = Job {
-        first_event: 0,
-        query: 0,
-        queries: 1,
-        typed: question.typed,
-    };
+    let job = Job::alone(question.way);
     match compile::generate(&resolved.query, types, &target, job) {
         Ok(artifact) => artifact,
         Err(error) => panic!("{text}: {error}"),
@@ -143,7 +138,10 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
     let _ = writeln!(
         out,
         "event {} of {}, {:?}, {} bytes",
-        layout.event, layout.name, layout.phase, layout.size
+        layout.event,
+        layout.names.join(" "),
+        layout.phase,
+        layout.size
     );
     for item in &layout.items {
         let ty = match &item.ty {

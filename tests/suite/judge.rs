@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 
-use ksnoop_jit::compile::{self, CompileError, Job};
+use ksnoop_jit::compile::{self, CompileError, Job, Way};
 use ksnoop_jit::lower::{ProgramKind, Target};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::Types;
@@ -84,12 +84,7 @@ impl Judge {
                 );
             }
         };
-        let job = Job {
-            first_event: 0,
-            query: 0,
-            queries: 1,
-            typed,
-        };
+        let job = Job::alone(if typed { Way::Trampoline } else { Way::Kprobe });
         let artifact = match compile::generate(&resolved.query, &self.types, &self.target, job) {
             Ok(artifact) => artifact,
             Err(CompileError::Unsupported(why)) => return Verdict::Unsupported(why),
@@ -134,9 +129,14 @@ impl Judge {
                         module: None,
                         name: func.name.clone(),
                     },
-                    ProgramKind::RawTp | ProgramKind::Kprobe | ProgramKind::Kretprobe => {
-                        AttachTarget::Nothing
-                    }
+                    ProgramKind::RawTp
+                    | ProgramKind::Kprobe
+                    | ProgramKind::Kretprobe
+                    | ProgramKind::Fsession
+                    | ProgramKind::FentryMulti
+                    | ProgramKind::FexitMulti
+                    | ProgramKind::FsessionMulti
+                    | ProgramKind::KprobeSession => AttachTarget::Nothing,
                 },
                 cookie: None,
             })
@@ -166,6 +166,11 @@ fn kind(kind: ProgramKind) -> runtime::ProgramKind {
         ProgramKind::RawTp => runtime::ProgramKind::RawTp,
         ProgramKind::Kprobe => runtime::ProgramKind::Kprobe,
         ProgramKind::Kretprobe => runtime::ProgramKind::Kretprobe,
+        ProgramKind::Fsession
+        | ProgramKind::FentryMulti
+        | ProgramKind::FexitMulti
+        | ProgramKind::FsessionMulti
+        | ProgramKind::KprobeSession => panic!("only the ways that every kernel has are judged here"),
     }
 }
 

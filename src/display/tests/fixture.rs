@@ -129,7 +129,7 @@ pub(super) fn layout(phase: Phase, items: Vec<ItemLayout>) -> RecordLayout {
     RecordLayout {
         event: 7,
         size,
-        name: "ip_rcv".to_string(),
+        names: vec!["ip_rcv".to_string()],
         query: 0,
         phase,
         items,

@@ -134,6 +134,13 @@ impl Verifier<'_> {
                         offset: Some(0),
                         size: args.get(1).and_then(|size| number(*size)),
                     }),
+                    InstData::Call {
+                        helper: Helper::SessionCookie,
+                        ..
+                    } => Some(Target {
+                        offset: Some(0),
+                        size: Some(8),
+                    }),
                     InstData::Cast { src, .. } => targets[*src],
                     InstData::Binary { op, lhs, rhs, .. } => targets[*lhs].map(|target| {
                         let step = match op {

@@ -1,0 +1,326 @@
+//! Sets of functions. In: what a target names (globs, lists, an address) and the functions of the loaded BTF. Out: which functions
+//! those are, and queries that are typed for them: one for all functions whose programs would be the same. Never asks
+//! the kernel which of them can be probed.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use crate::diag::Diagnostic;
+use crate::lower::{self, Placement};
+use crate::parser::ast;
+use crate::sema::{self, Limits};
+use crate::typed::{self, Probe};
+use crate::types::{Func, TypeId, Types};
+
+/// What the name in a target says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names<'a> {
+    /// One function.
+    One {
+        /// Its name, maybe with a compiler's suffix; empty if only the address is given.
+        name: &'a str,
+        /// Its address, if that chooses between several of the name.
+        address: Option<u64>,
+    },
+    /// Every function whose name is in the list, or matches a pattern that is.
+    Many(Vec<&'a str>),
+}
+
+/// Takes the name in a target apart: `tcp_*`, `vfs_read,vfs_write`, `FUNC@0xADDRESS`, `0xADDRESS`.
+pub fn names(text: &str) -> Names<'_> {
+    if let Some(address) = address(text) {
+        return Names::One {
+            name: "",
+            address: Some(address),
+        };
+    }
+    if let Some((name, at)) = text.split_once('@')
+        && let Some(address) = address(at)
+    {
+        return Names::One {
+            name,
+            address: Some(address),
+        };
+    }
+    if text.contains([',', '*', '?', '[']) {
+        return Names::Many(text.split(',').filter(|part| !part.is_empty()).collect());
+    }
+    Names::One {
+        name: text,
+        address: None,
+    }
+}
+
+/// A hexadecimal address with its `0x`.
+pub fn address(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").or(text.strip_prefix("0X"))?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// A name without what compilers append to the copies that they make of a function: `tcp_ack.isra.0` is in BTF as `tcp_ack`.
+pub fn stem(name: &str) -> &str {
+    // Not the first byte: a name may begin with a dot.
+    match name.bytes().skip(1).position(|byte| byte == b'.') {
+        Some(dot) => &name[..dot + 1],
+        None => name,
+    }
+}
+
+/// Whether a shell pattern (`*`, `?`, `[a-z]`, `[!a-z]`) matches all of a name.
+pub fn glob(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        let step = match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+                continue;
+            }
+            Some(b'?') => Some(1),
+            Some(b'[') => class(&pattern[p..], name[n]),
+            Some(c) => (*c == name[n]).then_some(1),
+            None => None,
+        };
+        match (step, star) {
+            (Some(length), _) => {
+                p += length;
+                n += 1;
+            }
+            // The last star takes one character more.
+            (None, Some((at, taken))) => {
+                p = at + 1;
+                n = taken + 1;
+                star = Some((at, taken + 1));
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+/// The length of the class that the pattern begins with, if the byte is in it. A bracket that is never closed is itself.
+fn class(pattern: &[u8], byte: u8) -> Option<usize> {
+    let not = matches!(pattern.get(1), Some(b'!' | b'^'));
+    let first = if not { 2 } else { 1 };
+    // A bracket right at the beginning belongs to the class.
+    let Some(end) = (first + 1..pattern.len()).find(|at| pattern[*at] == b']') else {
+        return (byte == b'[').then_some(1);
+    };
+    let mut at = first;
+    let mut found = false;
+    while at < end {
+        if at + 2 < end && pattern[at + 1] == b'-' {
+            found |= (pattern[at]..=pattern[at + 2]).contains(&byte);
+            at += 3;
+        } else {
+            found |= pattern[at] == byte;
+            at += 1;
+        }
+    }
+    (found != not).then_some(end + 1)
+}
+
+/// The functions of a module that a list of names and patterns means, in the module's order. Looks at every function of it.
+pub fn functions(types: &Types, module: u16, patterns: &[&str]) -> Vec<(TypeId, String)> {
+    let mut found = types.functions(module);
+    found.retain(|(_, name)| patterns.iter().any(|pattern| glob(pattern, name)));
+    found
+}
+
+/// Functions that can share programs.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// The query, typed for the first of them. Its events are the same for all.
+    pub query: typed::Query,
+    /// All of them.
+    pub members: Vec<Func>,
+}
+
+impl Family {
+    /// The query of one member alone.
+    pub fn query_of(&self, member: &Func) -> typed::Query {
+        typed::Query {
+            probe: Probe::Function(member.clone()),
+            ..self.query.clone()
+        }
+    }
+}
+
+/// What became of a query about many functions.
+#[derive(Debug)]
+pub struct Families {
+    /// Those that it fits.
+    pub families: Vec<Family>,
+    /// How many it does not fit: they have no such argument, or one of another type.
+    pub unfit: usize,
+    /// Warnings, each once.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Types a query for each of the functions. Where it fits none of them, what is wrong with the first is told.
+pub fn families(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    limits: Limits,
+    functions: Vec<Func>,
+) -> Result<Families, Vec<Diagnostic>> {
+    let mut made = Families {
+        families: Vec::new(),
+        unfit: 0,
+        warnings: Vec::new(),
+    };
+    let mut first_error = None;
+    let mut placements: Vec<Placement> = Vec::new();
+    // By a number that equal families have in common, so that few have to be compared.
+    let mut near: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    // Functions of one prototype, which BTF has once only, are typed once.
+    let mut by_proto: BTreeMap<(u16, TypeId), Option<usize>> = BTreeMap::new();
+    for func in functions {
+        let module = func.id.module;
+        let proto = (module, types.proto_of(func.id));
+        if let Some(known) = by_proto.get(&proto) {
+            match known {
+                Some(family) => made.families[*family].members.push(func),
+                None => made.unfit += 1,
+            }
+            continue;
+        }
+        let probe = Probe::Function(func.clone());
+        let resolved = match sema::resolve_for(text, query, types, limits, probe) {
+            Ok(resolved) => resolved,
+            Err(diags) => {
+                first_error.get_or_insert(diags);
+                made.unfit += 1;
+                by_proto.insert(proto, None);
+                continue;
+            }
+        };
+        for warning in resolved.warnings {
+            if !made.warnings.contains(&warning) {
+                made.warnings.push(warning);
+            }
+        }
+        let typed = resolved.query;
+        let placement = lower::placement(types, &func, &typed.events);
+        let mut hasher = DefaultHasher::new();
+        (module, &placement, &typed.events).hash(&mut hasher);
+        let near = near.entry(hasher.finish()).or_default();
+        let same = near.iter().copied().find(|index| {
+            let family: &Family = &made.families[*index];
+            placements[*index] == placement
+                && family.query.probe.func().id.module == module
+                && family.query.events == typed.events
+        });
+        let family = match same {
+            Some(index) => {
+                made.families[index].members.push(func);
+                index
+            }
+            None => {
+                let index = made.families.len();
+                near.push(index);
+                placements.push(placement);
+                made.families.push(Family {
+                    query: typed,
+                    members: vec![func],
+                });
+                index
+            }
+        };
+        by_proto.insert(proto, Some(family));
+    }
+    match first_error {
+        Some(diags) if made.families.is_empty() => Err(diags),
+        Some(_) | None => Ok(made),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser;
+    use crate::types::testing::mini_kernel;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let one = |name, address| Names::One { name, address };
+        assert_eq!(names("vfs_read"), one("vfs_read", None));
+        assert_eq!(
+            names("s_next@0xffffffff81234560"),
+            one("s_next", Some(0xffff_ffff_8123_4560))
+        );
+        assert_eq!(names("0xffff800000000000"), one("", Some(0xffff_8000_0000_0000)));
+        assert_eq!(names("tcp_*"), Names::Many(vec!["tcp_*"]));
+        assert_eq!(names("a,b_[xy]"), Names::Many(vec!["a", "b_[xy]"]));
+        assert_eq!(names("odd@name"), one("odd@name", None));
+    }
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        let yes = [
+            ("*", ""),
+            ("tcp_*", "tcp_"),
+            ("*_rcv", "ip_rcv"),
+            ("a*b*c", "axxbyyc"),
+            ("a?c", "abc"),
+            ("[a-c]x", "bx"),
+            ("[!a-c]x", "dx"),
+            ("[^a]x", "bx"),
+            ("[]]x", "]x"),
+            ("a[", "a["),
+            ("*[0-9]", "vfs_4"),
+        ];
+        for (pattern, name) in yes {
+            assert!(glob(pattern, name), "{pattern} {name}");
+        }
+        let no = [
+            ("", "a"),
+            ("tcp_*", "tcp"),
+            ("a*b*c", "axxcyyb"),
+            ("a?c", "ac"),
+            ("[a-c]x", "dx"),
+            ("[!a-c]x", "ax"),
+            ("*[0-9]", "vfs_x"),
+        ];
+        for (pattern, name) in no {
+            assert!(!glob(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn functions_of_one_shape_are_a_family() {
+        let types = mini_kernel();
+        let all: Vec<Func> = functions(&types, 0, &["*"])
+            .into_iter()
+            .filter_map(|(id, _)| types.func(id))
+            .collect();
+        let total = all.len();
+        let text = "*()";
+        let query = parser::parse(text).expect("it parses");
+        let made = families(text, &query, &types, Limits::default(), all.clone()).expect("nothing is asked");
+        // Nothing of the functions is looked at, so one program does for all of them.
+        assert_eq!(made.families.len(), 1);
+        assert_eq!(made.families[0].members.len(), total);
+        assert_eq!(made.unfit, 0);
+
+        let text = "*(skb)";
+        let query = parser::parse(text).expect("it parses");
+        let made = families(text, &query, &types, Limits::default(), all.clone()).expect("some have it");
+        let fit: usize = made.families.iter().map(|family| family.members.len()).sum();
+        assert!(fit > 0 && made.unfit > 0);
+        assert_eq!(fit + made.unfit, total);
+        for family in &made.families {
+            for member in &family.members {
+                assert!(member.params.iter().any(|param| param.name == "skb"));
+            }
+        }
+
+        let text = "*(no_such_argument)";
+        let query = parser::parse(text).expect("it parses");
+        assert!(families(text, &query, &types, Limits::default(), all).is_err());
+    }
+}
