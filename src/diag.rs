@@ -47,48 +47,6 @@ pub fn render(src: &str, diagnostic: &Diagnostic, color: bool) -> String {
     renderer.render(&[group])
 }
 
-/// The at most three candidates that `name` was probably meant to be, the likeliest first: those a few typing
-/// mistakes away (another case costs nothing); else those with the same words in another order; else those that
-/// begin with `name`. Does not depend on the order of the candidates.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    // The rank puts a kind of likeness first, then how far away, then the shorter name, then the alphabet.
-    let mut best: Vec<(u8, usize, usize, &'a str)> = Vec::new();
-    let wanted = name.to_ascii_lowercase();
-    let limit = (wanted.len().max(3) / 3).min(3);
-    let words = sorted_words(&wanted);
-    let mut distance = Distance::new(wanted.as_bytes());
-    for candidate in candidates {
-        let rank = if let Some(steps) = distance.within(candidate.as_bytes(), limit) {
-            (0, steps, candidate.len(), candidate)
-        } else if words.len() > 1
-            && candidate.len() == wanted.len()
-            && sorted_words(&candidate.to_ascii_lowercase()) == words
-        {
-            (1, 0, candidate.len(), candidate)
-        } else if wanted.len() >= 3
-            && candidate
-                .as_bytes()
-                .get(..wanted.len())
-                .is_some_and(|head| head.eq_ignore_ascii_case(wanted.as_bytes()))
-        {
-            (2, 0, candidate.len(), candidate)
-        } else {
-            continue;
-        };
-        if let Err(at) = best.binary_search(&rank)
-            && at < 3
-        {
-            best.insert(at, rank);
-            best.truncate(3);
-        }
-    }
-    let kind = best.first().map_or(0, |rank| rank.0);
-    best.into_iter()
-        .filter(|rank| rank.0 == kind)
-        .map(|rank| rank.3)
-        .collect()
-}
-
 /// One thing to tell the user about the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -427,6 +385,12 @@ codes! {
     BadArguments = "E0405",
     /// A built-in function where it can't be.
     MisplacedCall = "E0406",
+    /// A glob pattern that is none, or one that is too long.
+    BadPattern = "E0411",
+    /// A length that nothing has.
+    BadLength = "E0412",
+    /// A condition whose result is known without the value.
+    DecidedCondition = "E0413",
     /// A format that doesn't exist or doesn't fit the value.
     BadFormat = "E0501",
 }
@@ -471,59 +435,6 @@ fn acts(c: char) -> bool {
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
         '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => true,
         _ => c.is_control(),
-    }
-}
-
-fn sorted_words(name: &str) -> Vec<&str> {
-    let mut words: Vec<&str> = name.split('_').collect();
-    words.sort_unstable();
-    words
-}
-
-/// Damerau-Levenshtein distance (optimal string alignment) from one name to many, without regard to case. The rows
-/// are kept, because tens of thousands of names are tried in turn.
-struct Distance<'a> {
-    name: &'a [u8],
-    rows: [Vec<usize>; 3],
-}
-
-impl<'a> Distance<'a> {
-    /// `name` is in lower case.
-    fn new(name: &'a [u8]) -> Distance<'a> {
-        Distance {
-            name,
-            rows: std::array::from_fn(|_| vec![0; name.len() + 1]),
-        }
-    }
-
-    /// The number of inserted, dropped, changed and swapped neighbouring letters, if it is at most `limit`.
-    fn within(&mut self, other: &[u8], limit: usize) -> Option<usize> {
-        let (name, width) = (self.name, self.name.len());
-        if other.len().abs_diff(width) > limit {
-            return None;
-        }
-        let [before, last, row] = &mut self.rows;
-        last.iter_mut().enumerate().for_each(|(n, cell)| *cell = n);
-        let mut previous = 0;
-        for (i, letter) in other.iter().map(u8::to_ascii_lowercase).enumerate() {
-            row[0] = i + 1;
-            for j in 0..width {
-                let change = last[j] + usize::from(name[j] != letter);
-                let mut cell = change.min(last[j + 1] + 1).min(row[j] + 1);
-                if i > 0 && j > 0 && name[j] == previous && name[j - 1] == letter {
-                    cell = cell.min(before[j - 1] + 1);
-                }
-                row[j + 1] = cell;
-            }
-            // A swap reaches two rows back, so only two bad rows in a row end it.
-            if row.iter().min() > Some(&limit) && last.iter().min() > Some(&limit) {
-                return None;
-            }
-            previous = letter;
-            std::mem::swap(before, last);
-            std::mem::swap(last, row);
-        }
-        (last[width] <= limit).then_some(last[width])
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::io::Write;
 
-use ksnoop_jit::diag::nearest;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::TargetKind;
+use ksnoop_jit::suggest::nearest;
 use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
 

@@ -12,12 +12,14 @@ pub mod display;
 pub mod errno;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod glob;
 pub mod ir;
 pub mod lower;
 pub mod parser;
 pub mod select;
 pub mod sema;
 pub mod span;
+pub mod suggest;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod sweep;
 pub mod typed;

@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::ctype::CType;
+use crate::glob::Pattern;
 use crate::span::Span;
 use crate::types::{Func, TypeId};
 use crate::wire::{Format, Phase, ValueLayout};
@@ -95,6 +96,17 @@ pub enum Source {
     Memory(Place),
     /// The name of the current task.
     Comm,
+    /// So many bytes behind a pointer, or a string of at most so many; how many is worked out when it is read.
+    Sized {
+        /// The pointer.
+        pointer: Expr,
+        /// Which address space.
+        memory: Memory,
+        /// How many, a `long` or an `unsigned long`.
+        length: Expr,
+    },
+    /// A text that is known already.
+    Literal(Vec<u8>),
 }
 
 /// An expression with its type. Two are equal if they mean the same, wherever they were written: lowering reads once what
@@ -129,7 +141,7 @@ pub enum ExprKind {
     /// `~x`.
     BitNot(Box<Expr>),
     /// Arithmetic; both sides already have the result's type (but for shifts: there the right side has its own), or, for
-    /// [`Arith::Add`] on a pointer, the right side is a `long` in bytes.
+    /// [`Arith::Add`] and [`Arith::Sub`] on a pointer, the right side is a `long` in bytes.
     Arith {
         /// The operation.
         op: Arith,
@@ -161,12 +173,26 @@ pub enum ExprKind {
     StrCompare {
         /// What is compared.
         text: Box<Text>,
+        /// Whether the test has to hold, else its opposite.
+        equal: bool,
+        /// With what.
+        test: StrTest,
+    },
+    /// Memory of a known size against bytes, as many of them.
+    BytesCompare {
+        /// What is compared.
+        place: Box<Place>,
         /// Whether equality is asked for, else inequality.
         equal: bool,
-        /// The literal, without a NUL.
-        literal: Vec<u8>,
-        /// The literal is a glob pattern.
-        glob: bool,
+        /// The bytes: at least one, at most [`BYTES_MAX`].
+        bytes: Vec<u8>,
+    },
+    /// What the kernel's types say: on another kernel it is another number.
+    Layout {
+        /// What is asked.
+        fact: Fact,
+        /// The answer of this kernel.
+        value: u64,
     },
     /// The value, which must be an index below the bound; else it is a fault.
     Checked {
@@ -183,6 +209,33 @@ pub enum ExprKind {
     AsUser(Box<Expr>),
 }
 
+/// The most bytes that [`ExprKind::BytesCompare`] compares.
+pub const BYTES_MAX: usize = 16;
+
+/// The most characters that a pattern of [`StrTest::Matches`] has, not counting `*`: one bit of a register for each, and one
+/// for the beginning.
+pub const PATTERN_MAX: usize = 63;
+
+/// What a string is tested for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StrTest {
+    /// To be this text, which holds no NUL.
+    Is(Vec<u8>),
+    /// To match this pattern.
+    Matches(Pattern),
+}
+
+/// A question about the layout of types.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Fact {
+    /// Size of a struct or union in bytes.
+    SizeOf(TypeId),
+    /// Size of a member in bytes.
+    SizeOfField(Path),
+    /// Bytes from a struct's start to a member.
+    OffsetOf(Path),
+}
+
 /// A string in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
@@ -192,6 +245,8 @@ pub enum Text {
         pointer: Expr,
         /// Which address space.
         memory: Memory,
+        /// It ends there at the latest.
+        limit: Option<u32>,
     },
     /// A `char` array of so many bytes.
     Array {
@@ -390,8 +445,14 @@ impl Expr {
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
         visit(self);
         match &self.kind {
-            ExprKind::Const(_) | ExprKind::Arg(_) | ExprKind::Return | ExprKind::Builtin(_) => {}
-            ExprKind::Load(place) | ExprKind::AddrOf(place) => place.walk(visit),
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Layout { .. } => {}
+            ExprKind::Load(place) | ExprKind::AddrOf(place) | ExprKind::BytesCompare { place, .. } => {
+                place.walk(visit);
+            }
             ExprKind::Neg(e)
             | ExprKind::BitNot(e)
             | ExprKind::Convert(e)
@@ -420,12 +481,29 @@ impl Expr {
         }
     }
 
-    /// Whether it is a constant, and which.
+    /// Whether it is a constant, and which. What depends on the kernel's types is none.
     pub fn constant(&self) -> Option<i64> {
         match self.kind {
             ExprKind::Const(value) => Some(value),
             _ => None,
         }
+    }
+
+    /// Whether it is the same at every event: nothing is read for it.
+    pub fn is_fixed(&self) -> bool {
+        let mut fixed = true;
+        self.walk(&mut |expr| {
+            fixed &= !matches!(
+                expr.kind,
+                ExprKind::Arg(_)
+                    | ExprKind::Return
+                    | ExprKind::Builtin(_)
+                    | ExprKind::Load(_)
+                    | ExprKind::StrCompare { .. }
+                    | ExprKind::BytesCompare { .. }
+            );
+        });
+        fixed
     }
 }
 
@@ -455,7 +533,11 @@ impl Source {
         match self {
             Source::Value(expr) => expr.walk(visit),
             Source::Memory(place) => place.walk(visit),
-            Source::Comm => {}
+            Source::Sized { pointer, length, .. } => {
+                pointer.walk(visit);
+                length.walk(visit);
+            }
+            Source::Comm | Source::Literal(_) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The renderer and the nearest names.
+//! The renderer.
 
 use super::*;
 
@@ -97,38 +97,4 @@ fn codes_are_unique_and_in_order() {
             .iter()
             .all(|code| code.as_str().len() == 5 && code.summary().ends_with('.'))
     );
-}
-
-#[test]
-fn near_names() {
-    let names = [
-        "len",
-        "data_len",
-        "mac_len",
-        "hdr_len",
-        "sk",
-        "skb_iif",
-        "TCP_ESTABLISHED",
-        "tcp_sendmsg",
-    ];
-    assert_eq!(nearest("lne", names), ["len"]);
-    assert_eq!(nearest("data_lne", names), ["data_len"]);
-    assert_eq!(nearest("tcp_established", names), ["TCP_ESTABLISHED"]);
-    assert_eq!(nearest("len_data", names), ["data_len"]);
-    assert_eq!(nearest("tcp_send", names), ["tcp_sendmsg"]);
-    assert_eq!(nearest("xyzzy", names), [""; 0]);
-    assert_eq!(nearest("", names), [""; 0]);
-    assert_eq!(nearest("aa", ["ad", "ab", "ac", "ab", "ae"]), ["ab", "ac", "ad"]);
-    assert_eq!(nearest("aa", ["ae", "ad", "ac", "ab"]), ["ab", "ac", "ad"]);
-}
-
-#[test]
-fn distance_counts_edits_and_swaps() {
-    let steps = |a: &str, b: &str, limit| Distance::new(a.as_bytes()).within(b.as_bytes(), limit);
-    assert_eq!(steps("ca", "ac", 3), Some(1));
-    assert_eq!(steps("kitten", "sitting", 3), Some(3));
-    assert_eq!(steps("kitten", "sitting", 2), None);
-    assert_eq!(steps("abcd", "badc", 2), Some(2));
-    assert_eq!(steps("", "ab", 2), Some(2));
-    assert_eq!(steps("ab", "", 2), Some(2));
 }

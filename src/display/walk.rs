@@ -170,8 +170,14 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 let wanted = length.min(*capacity);
                 let bytes = clip(value, wanted);
                 let cast = value_cast(shape);
-                if !self.formatted_bytes(cast, bytes, wanted) {
-                    self.sink.leaf(cast, Leaf::Raw(bytes, Tail::Whole));
+                // More was asked for than there was room for.
+                let tail = if length > *capacity {
+                    Tail::Of(length)
+                } else {
+                    Tail::Whole
+                };
+                if !self.formatted_bytes(cast, bytes, length) {
+                    self.sink.leaf(cast, Leaf::Raw(bytes, tail));
                 }
                 (bytes.len() == wanted as usize).then_some(())
             }

@@ -104,14 +104,13 @@ impl Lower<'_> {
                 // MAX_ERRNO, include/linux/err.h
                 self.b.branch(CmpOp::Uge, bits, value, -4095, yes, no);
             }
-            ExprKind::StrCompare {
-                text,
-                equal,
-                literal,
-                glob,
-            } => {
+            ExprKind::StrCompare { text, equal, test } => {
                 let (yes, no) = if *equal { (yes, no) } else { (no, yes) };
-                self.compare_text(text, literal, *glob, cond.span, yes, no);
+                self.compare_text(text, test, cond.span, yes, no);
+            }
+            ExprKind::BytesCompare { place, equal, bytes } => {
+                let (yes, no) = if *equal { (yes, no) } else { (no, yes) };
+                self.compare_memory(place, bytes, cond.span, yes, no);
             }
             ExprKind::Const(constant) => {
                 self.b.jump(if *constant != 0 { yes } else { no }, &[]);
@@ -127,6 +126,7 @@ impl Lower<'_> {
             | ExprKind::Convert(_)
             | ExprKind::Cond(..)
             | ExprKind::Checked { .. }
+            | ExprKind::Layout { .. }
             | ExprKind::Swap(_)
             | ExprKind::AsUser(_) => {
                 let value = self.number(cond);

@@ -5,9 +5,11 @@
 use super::program::{Handler, Key, Lower};
 use crate::ctype::CType;
 use crate::ir::build::call;
-use crate::ir::{BinaryOp, Bits, Block, BlockCall, CmpOp, Operand, Space, Type, Value, Width};
+use crate::ir::{
+    BinaryOp, Bits, Block, BlockCall, CmpOp, Operand, RelocData, RelocKind, Space, Type, Value, Width,
+};
 use crate::span::Span;
-use crate::typed::{Arith, Base, Expr, ExprKind, Memory};
+use crate::typed::{Arith, Base, Expr, ExprKind, Fact, Memory};
 use crate::types;
 
 /// What decides how an integer is extended, or that it is an address.
@@ -43,7 +45,7 @@ impl Lower<'_> {
         }
         let value = self.compute(expr);
         // Constants cost nothing to make again and would only sit in registers.
-        if expr.constant().is_none() {
+        if expr.constant().is_none() && !matches!(expr.kind, ExprKind::Layout { .. }) {
             self.learn(key, value);
         }
         value
@@ -103,7 +105,14 @@ impl Lower<'_> {
             | ExprKind::And(..)
             | ExprKind::Or(..)
             | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
             | ExprKind::IsErr(_) => self.truth(expr),
+            ExprKind::Layout { fact, value } => {
+                self.at(expr.span, "");
+                let reloc = layout_reloc(self.types, fact, *value);
+                let reloc = self.b.reloc(reloc);
+                self.b.reloc_const(reloc)
+            }
             ExprKind::Cond(cond, then, otherwise) => self.choice(cond, then, otherwise, expr),
             ExprKind::Checked { index, bound } => {
                 let value = self.value(index);
@@ -165,7 +174,7 @@ impl Lower<'_> {
 
     fn arith(&mut self, op: Arith, lhs: &Expr, rhs: &Expr, whole: &Expr) -> Value {
         if self.shape(&whole.ty) == Shape::Ptr {
-            return self.moved(lhs, rhs, whole.span);
+            return self.moved(op, lhs, rhs, whole.span);
         }
         let Shape::Int(width, signed) = self.shape(&whole.ty) else {
             panic!("bug in ksnoop-jit: arithmetic in a type that is not promoted");
@@ -194,7 +203,7 @@ impl Lower<'_> {
     }
 
     /// A pointer some bytes on. The verifier no longer knows what it points to.
-    fn moved(&mut self, pointer: &Expr, bytes: &Expr, span: Span) -> Value {
+    fn moved(&mut self, op: Arith, pointer: &Expr, bytes: &Expr, span: Span) -> Value {
         let base = self.value(pointer);
         let base = match self.b.type_of(base) {
             Type::Ptr(Space::User) => base,
@@ -208,7 +217,12 @@ impl Lower<'_> {
         };
         let by = self.operand(bytes, Bits::W64);
         self.at(span, "");
-        self.b.binary(BinaryOp::Add, Bits::W64, base, by)
+        let op = if op == Arith::Sub {
+            BinaryOp::Sub
+        } else {
+            BinaryOp::Add
+        };
+        self.b.binary(op, Bits::W64, base, by)
     }
 
     fn divide(
@@ -223,7 +237,7 @@ impl Lower<'_> {
         let a = self.number(lhs);
         let b = self.number(rhs);
         self.at(whole.span, "divisor is 0?");
-        if rhs.constant().is_none() {
+        if rhs.constant().is_none() && !matches!(rhs.kind, ExprKind::Layout { .. }) {
             let (good, bad) = self.fault_named(rhs.span, " is zero", b);
             self.b
                 .branch_with(CmpOp::Eq, Bits::W64, b, 0, bad, call(good, &[]));
@@ -364,7 +378,7 @@ impl Lower<'_> {
     }
 
     /// The same for a fault that is no bad pointer: `what` goes behind the text of the step and says what it is.
-    fn fault_named(&mut self, step: Span, what: &str, offender: Value) -> (Block, BlockCall) {
+    pub(super) fn fault_named(&mut self, step: Span, what: &str, offender: Value) -> (Block, BlockCall) {
         let text = step
             .text(&self.query.text)
             .split_whitespace()
@@ -439,8 +453,41 @@ impl Lower<'_> {
             | ExprKind::Or(..)
             | ExprKind::Cond(..)
             | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
             | ExprKind::IsErr(_) => {}
         }
+    }
+}
+
+/// The relocation that answers a question about types.
+fn layout_reloc(types: &types::Types, fact: &Fact, value: u64) -> RelocData {
+    let (kind, root, access, text) = match fact {
+        Fact::SizeOf(id) => (
+            RelocKind::TypeSize,
+            *id,
+            vec![0],
+            format!("sizeof({})", types.c_name(*id)),
+        ),
+        Fact::SizeOfField(path) => (
+            RelocKind::FieldByteSize,
+            path.root,
+            path.access.clone(),
+            format!("sizeof({})", path.text),
+        ),
+        Fact::OffsetOf(path) => (
+            RelocKind::FieldByteOffset,
+            path.root,
+            path.access.clone(),
+            format!("offsetof({})", path.text),
+        ),
+    };
+    RelocData {
+        kind,
+        root,
+        access,
+        text,
+        kernel: value,
     }
 }
 

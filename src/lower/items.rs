@@ -1,7 +1,9 @@
 //! Shown values, written straight into the record. Items that read through the same pointer are grouped under it, so that it is
 //! read and tested once; if it is bad, the fault goes to all of them.
 
+use super::expr::Shape;
 use super::program::{Handler, Key, Lower};
+use super::text::Read;
 use crate::ir::build::call;
 use crate::ir::{Bits, CmpOp, Helper, Operand, Type, Value, Width};
 use crate::typed::{Base, Expr, Item, Memory, Source};
@@ -138,23 +140,45 @@ impl Lower<'_> {
                 let to = self.b.add(record, i32::from(place));
                 let memory = self.memory(expr);
                 self.at(item.span, format!("copy the string {}", item.label));
-                let count = self.read_string(to, *capacity, pointer, memory);
-                let good = self.b.block("");
-                let bad = self.b.block("no string there");
-                let done = self.b.block("");
-                self.b.branch(CmpOp::Slt, Bits::W64, count, 0, bad, good);
-                self.b.switch_to(bad);
-                self.b.store(Width::B4, record, fault, count);
-                let number = self.as_int(pointer);
-                self.b.store(Width::B8, record, place, number);
-                self.b.jump(done, &[]);
-                self.b.switch_to(good);
-                let count = self.b.add(count, -1);
-                self.b.store(Width::B4, record, length, count);
-                self.b.store(Width::B4, record, fault, 0);
-                self.b.jump(done, &[]);
-                self.b.switch_to(done);
+                let size = Operand::Imm(*capacity as i32);
+                let count = self.read(Read::String, to, size, pointer, memory);
+                self.copied(count, pointer, record, here, None);
                 return;
+            }
+            (
+                Source::Sized {
+                    pointer,
+                    memory,
+                    length: bytes,
+                },
+                ValueLayout::String { .. } | ValueLayout::Buffer { .. },
+            ) => {
+                let pointer = self.value(pointer);
+                let to = self.b.add(record, i32::from(place));
+                let (what, most) = match item.value {
+                    ValueLayout::String { capacity } => (Read::String, capacity - 1),
+                    ValueLayout::Buffer { capacity } => (Read::Bytes, capacity),
+                    ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => {
+                        unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
+                    }
+                };
+                let (size, full) = self.bounded(bytes, most);
+                self.at(item.span, format!("copy {}", item.label));
+                // A string has a NUL behind its characters.
+                let size = match (what, size) {
+                    (Read::Bytes, size) => size,
+                    (Read::String, Operand::Imm(size)) => Operand::Imm(size + 1),
+                    (Read::String, Operand::Value(size)) => self.b.add(size, 1).into(),
+                };
+                let status = self.read(what, to, size, pointer, *memory);
+                let full = (what == Read::Bytes).then_some(full);
+                self.copied(status, pointer, record, here, full);
+                return;
+            }
+            (Source::Literal(text), _) => {
+                self.at(item.span, format!("show {}", item.label));
+                self.write_bytes(record, place, text);
+                self.b.store(Width::B4, record, length, text.len() as i32);
             }
             (Source::Memory(from), ValueLayout::Bytes { copied, .. }) => match &from.base {
                 Base::Pointer { pointer, memory } => {
@@ -174,6 +198,10 @@ impl Lower<'_> {
             },
             (Source::Value(_), ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. })
             | (
+                Source::Sized { .. },
+                ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. },
+            )
+            | (
                 Source::Memory(_),
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
@@ -182,6 +210,77 @@ impl Lower<'_> {
             ) => unreachable!("bug in ksnoop-jit: a layout that does not fit its source"),
         }
         self.b.store(Width::B4, record, fault, 0);
+    }
+
+    /// The end of a copy: its length, or the fault of the pointer. A `full` length is that of bytes, which may be more than were
+    /// copied; without one, the status of the copy is the length of a string with its NUL.
+    fn copied(&mut self, status: Value, pointer: Value, record: Value, here: i16, full: Option<Operand>) {
+        let (fault, length) = (here + wire::FAULT as i16, here + wire::LENGTH as i16);
+        let good = self.b.block("");
+        let bad = self.b.block("nothing to read there");
+        let done = self.b.block("");
+        self.b.branch(CmpOp::Slt, Bits::W64, status, 0, bad, good);
+        self.b.switch_to(bad);
+        self.b.store(Width::B4, record, fault, status);
+        let number = self.as_int(pointer);
+        self.b.store(Width::B8, record, here + wire::VALUE as i16, number);
+        self.b.jump(done, &[]);
+        self.b.switch_to(good);
+        let count = match full {
+            Some(full) => full,
+            None => self.b.add(status, -1).into(),
+        };
+        self.b.store(Width::B4, record, length, count);
+        self.b.store(Width::B4, record, fault, 0);
+        self.b.jump(done, &[]);
+        self.b.switch_to(done);
+    }
+
+    /// A length as the verifier accepts it, at most `most`, and as it was asked for. A negative one is a fault.
+    fn bounded(&mut self, length: &Expr, most: u32) -> (Operand, Operand) {
+        let limit = i32::try_from(most).unwrap_or(i32::MAX);
+        if let Some(bytes) = length.constant() {
+            let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+            return (Operand::Imm(bytes.min(limit)), Operand::Imm(bytes));
+        }
+        let wanted = self.number(length);
+        self.at(length.span, "how many bytes");
+        if matches!(self.shape(&length.ty), Shape::Int(_, true)) {
+            let (good, bad) = self.fault_named(length.span, " is negative", wanted);
+            self.b
+                .branch_with(CmpOp::Slt, Bits::W64, wanted, 0, bad, call(good, &[]));
+            self.b.switch_to(good);
+        }
+        let (join, params) = self.b.block_with("", &[Type::Int, Type::Int]);
+        let all = self.b.block("all of them");
+        let many = self.b.block("as many as there is room for");
+        let huge = self.b.block("");
+        let large = self.b.block("");
+        self.b.branch(CmpOp::Ugt, Bits::W64, wanted, limit, many, all);
+        self.b.switch_to(all);
+        self.b.jump(join, &[wanted, wanted]);
+        // The record tells the length in 32 bits.
+        self.b.switch_to(many);
+        let room = self.b.iconst(i64::from(limit));
+        self.b
+            .branch(CmpOp::Ugt, Bits::W64, wanted, i32::MAX, huge, large);
+        self.b.switch_to(large);
+        self.b.jump(join, &[room, wanted]);
+        self.b.switch_to(huge);
+        let most = self.b.iconst(i64::from(i32::MAX));
+        self.b.jump(join, &[room, most]);
+        self.b.switch_to(join);
+        (params[0].into(), params[1].into())
+    }
+
+    /// Stores bytes that are known.
+    fn write_bytes(&mut self, to: Value, at: i16, bytes: &[u8]) {
+        for (number, word) in bytes.chunks(8).enumerate() {
+            let mut padded = [0u8; 8];
+            padded[..word.len()].copy_from_slice(word);
+            let word = self.b.iconst(i64::from_le_bytes(padded));
+            self.b.store(Width::B8, to, at + 8 * number as i16, word);
+        }
     }
 
     fn check(&mut self, status: Value, step: &Expr, offender: Value) {
@@ -228,7 +327,11 @@ fn pointers(item: &Item) -> Vec<&Expr> {
                 out.push(pointer);
             }
         }
-        Source::Comm => {}
+        Source::Sized { pointer, length, .. } => {
+            Lower::chain(pointer, &mut out);
+            Lower::chain(length, &mut out);
+        }
+        Source::Comm | Source::Literal(_) => {}
     }
     out
 }

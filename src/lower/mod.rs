@@ -10,6 +10,7 @@ mod abi;
 mod bits;
 mod cond;
 mod expr;
+mod glob;
 mod items;
 mod memory;
 mod program;

@@ -142,6 +142,8 @@ pub(super) struct Lower<'a> {
     pub(super) steps: Vec<String>,
     /// Eight bytes that small probe reads go through.
     pub(super) scratch: Option<Slot>,
+    /// What pieces of strings are read into.
+    pub(super) piece: Option<Slot>,
     /// The end of the program.
     pub(super) end: Block,
     /// What values are written to, once it is there: the record, or the place where an entry keeps them for its return.
@@ -222,6 +224,7 @@ impl<'a> Lower<'a> {
             handlers: Vec::new(),
             steps: Vec::new(),
             scratch: None,
+            piece: None,
             end,
             record: None,
             saved: None,

@@ -81,7 +81,8 @@ fn reads_memory(source: &Source) -> bool {
     match source {
         Source::Value(expr) => expr_reads(expr),
         Source::Memory(place) => place_reads(place),
-        Source::Comm => false,
+        Source::Sized { .. } => true,
+        Source::Comm | Source::Literal(_) => false,
     }
 }
 
@@ -91,6 +92,7 @@ fn expr_reads(expr: &Expr) -> bool {
         reads |= match &inner.kind {
             ExprKind::Load(place) => place_reads(place),
             ExprKind::StrCompare { .. } => true,
+            ExprKind::BytesCompare { place, .. } => place_reads(place),
             _ => false,
         };
     });

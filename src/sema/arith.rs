@@ -134,7 +134,7 @@ impl Sema<'_> {
         let count = self.promoted(count, "pointer arithmetic")?;
         let count = self.convert(count, CType::LONG);
         let ty = pointer.ty.clone();
-        let bytes = self.scaled(count, size, minus);
+        let bytes = self.scaled(count, &to, size, minus);
         if bytes.constant() == Some(0) {
             return Ok(Operand::Value(Expr { span, ..pointer }));
         }
@@ -147,38 +147,31 @@ impl Sema<'_> {
     }
 
     /// A `long` times an element size, negated for a subtraction.
-    fn scaled(&self, count: Expr, size: u64, minus: bool) -> Expr {
+    fn scaled(&self, count: Expr, to: &CType, size: u64, minus: bool) -> Expr {
         let span = count.span;
-        let factor = if minus {
-            (size as i64).wrapping_neg()
-        } else {
-            size as i64
-        };
-        if let Some(count) = count.constant() {
-            return Expr {
-                kind: ExprKind::Const(count.wrapping_mul(factor)),
-                ty: CType::LONG,
-                span,
-            };
-        }
-        if factor == 1 {
-            return count;
-        }
-        let factor = Expr {
-            kind: ExprKind::Const(factor),
-            ty: CType::LONG,
-            span,
-        };
-        let kind = ExprKind::Arith {
-            op: Arith::Mul,
-            lhs: Box::new(count),
-            rhs: Box::new(factor),
-        };
-        Expr {
+        let long = |kind| Expr {
             kind,
             ty: CType::LONG,
             span,
-        }
+        };
+        let negated = |expr: Expr| match expr.constant() {
+            Some(value) => long(ExprKind::Const(value.wrapping_neg())),
+            None => long(ExprKind::Neg(Box::new(expr))),
+        };
+        let each = match self.size(to, span) {
+            Some(each) => self.convert(each, CType::LONG),
+            None => long(ExprKind::Const(size as i64)),
+        };
+        let bytes = match (count.constant(), each.constant()) {
+            (Some(0), _) | (_, Some(0)) => return long(ExprKind::Const(0)),
+            (Some(count), Some(each)) => long(ExprKind::Const(count.wrapping_mul(each))),
+            (_, Some(1)) => count,
+            (Some(1), None) => each,
+            // The constant goes to the right, where instructions take it.
+            (Some(_), None) => long(times(each, count)),
+            (None, _) => long(times(count, each)),
+        };
+        if minus { negated(bytes) } else { bytes }
     }
 
     fn distance(&mut self, a: Expr, x: CType, b: Expr, y: CType, op_span: Span, span: Span) -> R<Operand> {
@@ -209,17 +202,24 @@ impl Sema<'_> {
         if size == 1 {
             return Ok(Operand::Value(bytes));
         }
-        let size = Expr {
-            kind: ExprKind::Const(size as i64),
-            ty: CType::LONG,
-            span,
+        let Some(each) = self.size(&x, span) else {
+            unreachable!("bug in ksnoop-jit: a size that was known");
         };
+        let each = self.convert(each, CType::LONG);
         let kind = ExprKind::Arith {
             op: Arith::Div,
             lhs: Box::new(bytes),
-            rhs: Box::new(size),
+            rhs: Box::new(each),
         };
         Ok(value(kind, CType::LONG, span))
+    }
+}
+
+fn times(lhs: Expr, rhs: Expr) -> ExprKind {
+    ExprKind::Arith {
+        op: Arith::Mul,
+        lhs: Box::new(lhs),
+        rhs: Box::new(rhs),
     }
 }
 

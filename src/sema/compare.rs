@@ -1,14 +1,15 @@
-//! The typing of comparisons: numbers by the usual conversions, addresses as numbers, strings with a literal. Tells of those that
-//! the types alone decide.
+//! The typing of comparisons: numbers by the usual conversions, pointers as numbers; strings and address literals have files of
+//! their own. Tells of those that the types alone decide (`decided`).
 
-use super::ctypes::{Class, class, common, promote, spell, wrap};
+use super::address::Address;
+use super::ctypes::{Class, class, common, spell};
 use super::expr::{Operand, both, value};
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::BinaryOp;
 use crate::span::Span;
-use crate::typed::{Expr, ExprKind, Memory, Relation, Text};
+use crate::typed::{Expr, ExprKind, Relation};
 
 impl Sema<'_> {
     pub(super) fn compare(
@@ -19,9 +20,20 @@ impl Sema<'_> {
         b: Operand,
         span: Span,
     ) -> R<Operand> {
-        if let (Operand::Str(..) | Operand::Comm(_), _) | (_, Operand::Str(..) | Operand::Comm(_)) = (&a, &b)
-        {
+        if is_text(&a) || is_text(&b) {
             return self.compare_strings(op, op_span, a, b, span);
+        }
+        let (a, b) = match (a, b) {
+            (Operand::Address(address), other) if !self.as_number(&address, &other) => {
+                return self.compare_address(op, op_span, other, address, span);
+            }
+            (other, Operand::Address(address)) if !self.as_number(&address, &other) => {
+                return self.compare_address(op, op_span, other, address, span);
+            }
+            numbers => numbers,
+        };
+        if let (Some(a), Some(b)) = (self.aggregate_name(&a), self.aggregate_name(&b)) {
+            return self.compare_structs(op_span, a, b);
         }
         let (a, b) = both(self.rvalue(a), self.rvalue(b))?;
         let relation = match op {
@@ -38,7 +50,7 @@ impl Sema<'_> {
                         op_span,
                         "`=~` compares a string with a glob pattern",
                     )
-                    .label("neither side is a string literal")
+                    .label("neither side is a text in double quotes")
                     .help("write the pattern in double quotes: `dev->name =~ \"eth*\"`"),
                 );
             }
@@ -52,14 +64,16 @@ impl Sema<'_> {
                         return self.clash(expr.span, op_span, &a, &b);
                     }
                 }
+                self.warn_decided_pointer(relation, &a, &b, span);
                 (self.convert(a, CType::ULONG), self.convert(b, CType::ULONG))
             }
             _ if ca.is_arithmetic() && cb.is_arithmetic() => {
-                self.warn_decided(relation, &a, &b, span);
-                let a = self.promoted(a, "a comparison")?;
-                let b = self.promoted(b, "a comparison")?;
-                let ty = common(&a.ty, &b.ty);
-                (self.convert(a, ty.clone()), self.convert(b, ty))
+                let x = self.promoted(a.clone(), "a comparison")?;
+                let y = self.promoted(b.clone(), "a comparison")?;
+                let ty = common(&x.ty, &y.ty);
+                let (x, y) = (self.convert(x, ty.clone()), self.convert(y, ty));
+                self.warn_decided(relation, &a, &b, (&x, &y), span);
+                (x, y)
             }
             _ => return self.clash(a.span, op_span, &a, &b),
         };
@@ -76,6 +90,54 @@ impl Sema<'_> {
         Ok(value(kind, CType::INT, span))
     }
 
+    /// Whether an address literal is compared as a number: IPv4, with a number.
+    fn as_number(&self, address: &Address, other: &Operand) -> bool {
+        let ty = match other {
+            Operand::Value(expr) => &expr.ty,
+            Operand::Place(place) => &place.ty,
+            Operand::Address(other) => return address.number().is_some() && other.number().is_some(),
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => return false,
+        };
+        address.number().is_some() && class(self.types, ty).is_arithmetic()
+    }
+
+    /// A struct or union as a whole: where it is, its type and its first member.
+    fn aggregate_name(&self, operand: &Operand) -> Option<(Span, String, Option<String>)> {
+        let Operand::Place(place) = operand else {
+            return None;
+        };
+        let Class::Composite(id) = class(self.types, &place.ty) else {
+            return None;
+        };
+        let first = self.types.member_names(id).into_iter().next();
+        Some((place.span, spell(self.types, &place.ty), first))
+    }
+
+    fn compare_structs<T>(
+        &mut self,
+        op_span: Span,
+        (a_span, a, first): (Span, String, Option<String>),
+        (b_span, b, _): (Span, String, Option<String>),
+    ) -> R<T> {
+        let mut diag = Diagnostic::error(Code::NotScalar, op_span, "C has no comparison of whole structs")
+            .label("compares numbers, pointers and strings")
+            .secondary(a_span, format!("its type is `{a}`"))
+            .secondary(b_span, format!("its type is `{b}`"));
+        if let (true, Some(member)) = (a == b, first) {
+            let (a, op, b) = (
+                a_span.text(self.text),
+                op_span.text(self.text),
+                b_span.text(self.text),
+            );
+            diag = diag.help(format!("compare their members: `{a}.{member} {op} {b}.{member}`"));
+        }
+        self.report(diag)
+    }
+
     pub(super) fn clash<T>(&mut self, at: Span, op: Span, a: &Expr, b: &Expr) -> R<T> {
         let (x, y) = (spell(self.types, &a.ty), spell(self.types, &b.ty));
         self.report(
@@ -89,187 +151,13 @@ impl Sema<'_> {
             .secondary(b.span, format!("its type is `{y}`")),
         )
     }
+}
 
-    /// A comparison whose result the types alone decide is a mistake more often than not.
-    fn warn_decided(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) {
-        let (value, constant, op) = match (a.constant(), b.constant()) {
-            (None, Some(_)) => (a, b, op),
-            (Some(_), None) => (b, a, flipped(op)),
-            _ => return,
-        };
-        let width = match &value.kind {
-            ExprKind::Load(place) => place.bits.map(|bits| bits.width),
-            _ => None,
-        };
-        let value_class = class(self.types, &value.ty);
-        let (min, max) = match value_class {
-            Class::Bool => (0, 1),
-            Class::Int { bytes, signed } => {
-                let bits = u32::from(width.unwrap_or(bytes * 8).min(bytes * 8));
-                if signed {
-                    (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-                } else {
-                    (0, (1i128 << bits) - 1)
-                }
-            }
-            _ => return,
-        };
-        let constant_class = class(self.types, &constant.ty);
-        let (Some(x), Some(y)) = (promote(&value_class, width), promote(&constant_class, None)) else {
-            return;
-        };
-        let ty = common(&x, &y);
-        let CType::Int { bytes, signed } = ty else {
-            return;
-        };
-        // A negative value becomes a large one there: `int_x == 0xffffffff` holds for -1, as in C.
-        if !signed && min < 0 {
-            return;
-        }
-        let c = wrap(constant.constant().unwrap_or(0), bytes, signed);
-        let c = if signed {
-            i128::from(c)
-        } else {
-            i128::from(c as u64)
-        };
-        let always = match op {
-            Relation::Eq => (c < min || c > max).then_some(false),
-            Relation::Ne => (c < min || c > max).then_some(true),
-            Relation::Lt if c <= min => Some(false),
-            Relation::Lt if c > max => Some(true),
-            Relation::Le if c < min => Some(false),
-            Relation::Le if c >= max => Some(true),
-            Relation::Gt if c >= max => Some(false),
-            Relation::Gt if c < min => Some(true),
-            Relation::Ge if c > max => Some(false),
-            Relation::Ge if c <= min => Some(true),
-            Relation::Lt | Relation::Le | Relation::Gt | Relation::Ge => None,
-        };
-        if let Some(always) = always {
-            let name = spell(self.types, &value.ty);
-            let what = match width {
-                Some(width) => format!("a bitfield of {width} bits"),
-                None => format!("a value of type `{name}`"),
-            };
-            self.warn(
-                Diagnostic::warning(
-                    Code::DecidedComparison,
-                    span,
-                    format!("this comparison is always {always}"),
-                )
-                .label(format!("{what} is between {min} and {max}")),
-            );
-        }
-    }
-
-    fn compare_strings(
-        &mut self,
-        op: BinaryOp,
-        op_span: Span,
-        a: Operand,
-        b: Operand,
-        span: Span,
-    ) -> R<Operand> {
-        let (equal, glob) = match op {
-            BinaryOp::Eq => (true, false),
-            BinaryOp::Ne => (false, false),
-            BinaryOp::Match => (true, true),
-            _ => {
-                return self.report(
-                    Diagnostic::error(Code::StringOperand, op_span, "strings have no order here")
-                        .label("not possible with a string")
-                        .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
-                );
-            }
-        };
-        let (text, literal) = match (a, b) {
-            (text, Operand::Str(literal, _)) => (text, literal),
-            (Operand::Str(literal, _), text) if !glob => (text, literal),
-            (a, b) => {
-                return self.report(
-                    Diagnostic::error(
-                        Code::StringOperand,
-                        a.span().to(b.span()),
-                        "a string is compared with a literal",
-                    )
-                    .label("one side has to be a text in double quotes"),
-                );
-            }
-        };
-        if literal.contains(&0) {
-            return self.report(
-                Diagnostic::error(Code::StringOperand, span, "a C string ends at its first NUL")
-                    .label("this literal contains one"),
-            );
-        }
-        let fixed = literal.strip_suffix(b"*").unwrap_or(&literal);
-        if glob && fixed.iter().any(|c| b"*?[".contains(c)) {
-            return self.report(
-                Diagnostic::error(
-                    Code::StringOperand,
-                    span,
-                    "a pattern can have one `*`, at its end",
-                )
-                .label("other patterns are not compiled yet")
-                .help("compare the beginning: `dev->name =~ \"eth*\"`"),
-            );
-        }
-        let text = self.text(text)?;
-        let kind = ExprKind::StrCompare {
-            text: Box::new(text),
-            equal,
-            literal,
-            glob,
-        };
-        Ok(value(kind, CType::INT, span))
-    }
-
-    /// Something to read a string from.
-    pub(super) fn text(&mut self, operand: Operand) -> R<Text> {
-        let refuse = |this: &mut Self, span: Span, ty: &CType| {
-            let name = spell(this.types, ty);
-            this.report(
-                Diagnostic::error(Code::StringOperand, span, "this is not a string")
-                    .label(format!("its type is `{name}`"))
-                    .help("a `char *` or a `char` array is one; `str(p)` takes any pointer for one"),
-            )
-        };
-        match operand {
-            Operand::Comm(_) => Ok(Text::Comm),
-            Operand::Str(_, span) => self.report(
-                Diagnostic::error(
-                    Code::StringOperand,
-                    span,
-                    "a literal is compared with something that is read",
-                )
-                .label("this is a literal, as the other side is"),
-            ),
-            Operand::Value(pointer) => match class(self.types, &pointer.ty) {
-                Class::Ptr(to) if self.is_char(&to) => {
-                    let memory = self.memory_of(&pointer, &to);
-                    Ok(Text::Pointer { pointer, memory })
-                }
-                _ => refuse(self, pointer.span, &pointer.ty),
-            },
-            Operand::Place(place) => match class(self.types, &place.ty) {
-                Class::Array { elem, len } if self.is_char(&CType::Btf(elem)) && len > 0 => {
-                    Ok(Text::Array { place, len })
-                }
-                Class::Array { elem, .. } if self.is_char(&CType::Btf(elem)) => {
-                    // A flexible array: as long as its string.
-                    let pointer = self.rvalue(Operand::Place(place))?;
-                    Ok(Text::Pointer {
-                        pointer,
-                        memory: Memory::Kernel,
-                    })
-                }
-                Class::Ptr(_) => {
-                    let pointer = self.rvalue(Operand::Place(place))?;
-                    self.text(Operand::Value(pointer))
-                }
-                _ => refuse(self, place.span, &place.ty),
-            },
-        }
+fn is_text(operand: &Operand) -> bool {
+    match operand {
+        Operand::Str(..) | Operand::Comm(_) | Operand::Func(_) | Operand::Symbol(_) => true,
+        Operand::Sized(sized) => sized.text,
+        Operand::Value(_) | Operand::Place(_) | Operand::Address(_) => false,
     }
 }
 
@@ -287,16 +175,5 @@ pub(super) fn holds(op: Relation, signed: bool, a: i64, b: i64) -> bool {
         Relation::Le => order.is_le(),
         Relation::Gt => order.is_gt(),
         Relation::Ge => order.is_ge(),
-    }
-}
-
-fn flipped(op: Relation) -> Relation {
-    match op {
-        Relation::Eq => Relation::Eq,
-        Relation::Ne => Relation::Ne,
-        Relation::Lt => Relation::Gt,
-        Relation::Le => Relation::Ge,
-        Relation::Gt => Relation::Lt,
-        Relation::Ge => Relation::Le,
     }
 }

@@ -1,7 +1,9 @@
 //! The typing of expressions: syntax in, typed expressions out, by C's rules on LP64. A mistake is reported once, where it
 //! is; what depends on it is not reported again ([`Reported`] travels up instead).
 
-use super::ctypes::{Class, class, common, promote, size_of, spell, wrap};
+use super::address::Address;
+use super::ctypes::{Class, class, common, promote, spell, wrap};
+use super::sized::Sized;
 use super::{R, Reported, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -21,14 +23,33 @@ pub(super) enum Operand {
     Str(Vec<u8>, Span),
     /// The name of the current task.
     Comm(Span),
+    /// The name of what is traced.
+    Func(Span),
+    /// An IP or MAC address.
+    Address(Address),
+    /// Memory in a length that the query gives.
+    Sized(Box<Sized>),
+    /// An address that is shown as the symbol it is in.
+    Symbol(Expr),
 }
 
 impl Operand {
     pub(super) fn span(&self) -> Span {
         match self {
-            Operand::Value(expr) => expr.span,
+            Operand::Value(expr) | Operand::Symbol(expr) => expr.span,
             Operand::Place(place) => place.span,
-            Operand::Str(_, span) | Operand::Comm(span) => *span,
+            Operand::Str(_, span) | Operand::Comm(span) | Operand::Func(span) => *span,
+            Operand::Address(address) => address.span,
+            Operand::Sized(sized) => sized.span,
+        }
+    }
+
+    /// Whether it is the same at every event.
+    pub(super) fn is_fixed(&self) -> bool {
+        match self {
+            Operand::Value(expr) => expr.is_fixed(),
+            Operand::Str(..) | Operand::Func(_) | Operand::Address(_) => true,
+            Operand::Place(_) | Operand::Comm(_) | Operand::Sized(_) | Operand::Symbol(_) => false,
         }
     }
 }
@@ -121,14 +142,28 @@ impl Sema<'_> {
                     .label("not possible here")
                     .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
             ),
-            Operand::Comm(span) => self.report(
-                Diagnostic::error(
-                    Code::StringOperand,
-                    span,
-                    "`comm` is a string: it can be shown and compared",
+            Operand::Comm(span) | Operand::Func(span) => {
+                let name = span.text(self.text).to_string();
+                self.report(
+                    Diagnostic::error(
+                        Code::StringOperand,
+                        span,
+                        format!("`{name}` is a string: it can be shown and compared"),
+                    )
+                    .label("not possible here")
+                    .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
                 )
-                .label("not possible here"),
-            ),
+            }
+            Operand::Address(address) => match address.number() {
+                Some(number) => Ok(Expr {
+                    kind: ExprKind::Const(number),
+                    ty: CType::UINT,
+                    span: address.span,
+                }),
+                None => self.address_value(&address),
+            },
+            Operand::Sized(sized) => self.sized_value(&sized),
+            Operand::Symbol(address) => self.symbol_value(address.span),
         }
     }
 
@@ -170,6 +205,9 @@ impl Sema<'_> {
                 ty,
                 span,
             };
+        }
+        if let (ExprKind::Layout { .. }, Class::Int { bytes: 8, .. }) = (&expr.kind, &to) {
+            return Expr { ty, ..expr };
         }
         // A second conversion to something no wider makes the first one pointless.
         let inner = match expr.kind {
@@ -321,6 +359,8 @@ impl Sema<'_> {
             | ExprKind::Or(..)
             | ExprKind::Cond(..)
             | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
             | ExprKind::Checked { .. }
             | ExprKind::Swap(_)
             | ExprKind::IsErr(_) => self.untagged(to),
@@ -377,7 +417,13 @@ impl Sema<'_> {
                     let ty = CType::Ptr(Box::new(place.ty.clone()));
                     Ok(Operand::Value(self.address_of(place, ty, span)?))
                 }
-                Operand::Value(_) | Operand::Str(..) | Operand::Comm(_) => self.report(
+                Operand::Value(_)
+                | Operand::Str(..)
+                | Operand::Comm(_)
+                | Operand::Func(_)
+                | Operand::Address(_)
+                | Operand::Sized(_)
+                | Operand::Symbol(_) => self.report(
                     Diagnostic::error(
                         Code::NoAddress,
                         operand.span,
@@ -423,7 +469,10 @@ impl Sema<'_> {
     pub(super) fn condition(&mut self, expr: &ast::Expr) -> R<Expr> {
         let scalar = self.scalar(expr)?;
         match class(self.types, &scalar.ty) {
-            Class::Int { .. } | Class::Bool | Class::Ptr(_) => Ok(scalar),
+            Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
+                self.warn_decided_condition(&scalar);
+                Ok(scalar)
+            }
             _ => {
                 let name = spell(self.types, &scalar.ty);
                 self.report(
@@ -445,9 +494,15 @@ impl Sema<'_> {
         match op {
             BinaryOp::LogAnd | BinaryOp::LogOr => {
                 let (a, b) = both(self.condition(lhs), self.condition(rhs))?;
-                let kind = match op {
-                    BinaryOp::LogAnd => ExprKind::And(Box::new(a), Box::new(b)),
-                    _ => ExprKind::Or(Box::new(a), Box::new(b)),
+                let or = op == BinaryOp::LogOr;
+                // What decides comes first or is not there: a side that is read may fault, and then counts as false.
+                let kind = match (a.constant(), b.constant()) {
+                    (Some(a), Some(b)) => {
+                        ExprKind::Const(i64::from(if or { a != 0 || b != 0 } else { a != 0 && b != 0 }))
+                    }
+                    (Some(a), None) if (a != 0) == or => ExprKind::Const(i64::from(or)),
+                    _ if or => ExprKind::Or(Box::new(a), Box::new(b)),
+                    _ => ExprKind::And(Box::new(a), Box::new(b)),
                 };
                 Ok(value(kind, CType::INT, span))
             }
@@ -557,19 +612,6 @@ impl Sema<'_> {
                         format!("a value can't be cast to `{name}`"),
                     )
                     .label("neither an integer nor a pointer type"),
-                )
-            }
-        }
-    }
-
-    pub(super) fn sizeof(&mut self, ty: &CType, at: Span, span: Span) -> R<Operand> {
-        match size_of(self.types, ty) {
-            Some(size) => Ok(value(ExprKind::Const(size as i64), CType::ULONG, span)),
-            None => {
-                let name = spell(self.types, ty);
-                self.report(
-                    Diagnostic::error(Code::Incomplete, at, format!("the size of `{name}` is not known"))
-                        .label("its definition is not in the kernel's BTF"),
                 )
             }
         }

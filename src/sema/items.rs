@@ -3,6 +3,7 @@
 
 use super::ctypes::{Class, class, size_of, spell};
 use super::expr::{Operand, both};
+use super::sized::Sized;
 use super::{R, Reported, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -10,39 +11,6 @@ use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
 use crate::typed::{Event, ExprKind, Item, Place, Predicate, Source, When};
 use crate::wire::{Format, Phase, ValueLayout};
-
-/// The words after the colon and what they mean; ftrace's type names are taken for what they show.
-const FORMATS: [(&str, Format); 29] = [
-    ("d", Format::Signed),
-    ("u", Format::Unsigned),
-    ("x", Format::Hex),
-    ("o", Format::Octal),
-    ("b", Format::Binary),
-    ("c", Format::Char),
-    ("s", Format::String),
-    ("us", Format::String),
-    ("ip", Format::Ip),
-    ("mac", Format::Mac),
-    ("sym", Format::Symbol),
-    ("errno", Format::Errno),
-    ("hex", Format::Dump),
-    ("be", Format::BigEndian),
-    ("char", Format::Char),
-    ("string", Format::String),
-    ("ustring", Format::String),
-    ("symbol", Format::Symbol),
-    ("s8", Format::Signed),
-    ("s16", Format::Signed),
-    ("s32", Format::Signed),
-    ("s64", Format::Signed),
-    ("u8", Format::Unsigned),
-    ("u16", Format::Unsigned),
-    ("u32", Format::Unsigned),
-    ("u64", Format::Unsigned),
-    ("x8", Format::Hex),
-    ("x16", Format::Hex),
-    ("x32", Format::Hex),
-];
 
 /// What items amount to before they are dealt out to events.
 #[derive(Default)]
@@ -131,7 +99,7 @@ impl Sema<'_> {
             }
             let cond = self.condition(expr)?;
             let when = forced.unwrap_or(self.when(|visit| cond.walk(visit)));
-            self.operands(expr, parts, forced)?;
+            self.operands(expr, parts, forced, None)?;
             parts.predicates.push(Predicate { cond, when });
             return Ok(());
         }
@@ -139,13 +107,12 @@ impl Sema<'_> {
         if let Some(label) = &item.label {
             self.check_label(label, expr, &operand)?;
         }
-        let format = match &item.format {
-            Some(format) => Some(self.format(format)?),
-            None => None,
-        };
-        let operand = match &item.format {
-            Some(format) if matches!(format.node.as_str(), "us" | "ustring") => self.as_user(operand)?,
-            _ => operand,
+        let (operand, format) = match &item.format {
+            Some(name) => {
+                let word = self.format(name)?;
+                (self.as_formatted(operand, word, name)?, Some(word.format))
+            }
+            None => (operand, None),
         };
         let label = match &item.label {
             Some(label) => label.node.clone(),
@@ -164,12 +131,7 @@ impl Sema<'_> {
 
     /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
     fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
-        let constant = match operand {
-            Operand::Value(value) => value.constant().is_some(),
-            Operand::Str(..) => true,
-            Operand::Place(_) | Operand::Comm(_) => false,
-        };
-        if !constant {
+        if !operand.is_fixed() || matches!(operand, Operand::Func(_)) {
             return Ok(());
         }
         let between = Span {
@@ -221,39 +183,98 @@ impl Sema<'_> {
                 .label("a tracepoint has no entry and exit"),
             );
         }
+        if when == When::Entry
+            && let Some(at) = self.return_in(inner)
+        {
+            return self.report(
+                Diagnostic::error(Code::NoReturn, at, "at entry nobody knows what will be returned")
+                    .label("known only at return")
+                    .secondary(func.span, "this asks for a value at entry"),
+            );
+        }
         Ok((inner, Some(when)))
     }
 
-    /// The operands of a predicate are shown, but for constants, each once.
-    fn operands(&mut self, expr: &ast::Expr, parts: &mut Parts, forced: Option<When>) -> R<()> {
+    /// Where an expression mentions the return value.
+    fn return_in(&self, expr: &ast::Expr) -> Option<Span> {
+        let inside = |arg: &Arg| match arg {
+            Arg::Expr(expr) => self.return_in(expr),
+            Arg::Type(_) => None,
+        };
+        match &expr.kind {
+            Ast::Name(name) => {
+                let argument = self.params.iter().any(|param| param.name == *name);
+                (matches!(name.as_str(), "return" | "retval") && !argument).then_some(expr.span)
+            }
+            Ast::Builtin(name) => matches!(name.as_str(), "return" | "retval").then_some(expr.span),
+            Ast::Member { base, .. } => self.return_in(base),
+            Ast::Index { base, index } => self.return_in(base).or_else(|| self.return_in(index)),
+            Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => self.return_in(operand),
+            Ast::Binary { lhs, rhs, .. } => self.return_in(lhs).or_else(|| self.return_in(rhs)),
+            Ast::Cond {
+                cond,
+                then,
+                otherwise,
+            } => self
+                .return_in(cond)
+                .or_else(|| self.return_in(then))
+                .or_else(|| self.return_in(otherwise)),
+            Ast::Call { args, .. } => args.iter().find_map(inside),
+            Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::SizeofType(_) => None,
+        }
+    }
+
+    /// The operands of a predicate are shown, but for constants, each once. What is compared with an address is shown as one.
+    fn operands(
+        &mut self,
+        expr: &ast::Expr,
+        parts: &mut Parts,
+        forced: Option<When>,
+        format: Option<Format>,
+    ) -> R<()> {
         match &expr.kind {
             Ast::Binary { op, lhs, rhs } if is_relation(op.node) || is_logical(op.node) => {
-                let a = self.operands(lhs, parts, forced);
-                let b = self.operands(rhs, parts, forced);
+                let (of_lhs, of_rhs) = match is_relation(op.node) {
+                    true => (self.format_beside(rhs), self.format_beside(lhs)),
+                    false => (None, None),
+                };
+                let a = self.operands(lhs, parts, forced, of_lhs);
+                let b = self.operands(rhs, parts, forced, of_rhs);
                 both(a, b).map(|_| ())
             }
-            Ast::Unary { op, operand } if op.node == UnaryOp::Not => self.operands(operand, parts, forced),
+            Ast::Unary { op, operand } if op.node == UnaryOp::Not => {
+                self.operands(operand, parts, forced, None)
+            }
             _ => {
                 let operand = self.operand(expr)?;
-                let constant = match &operand {
-                    Operand::Value(value) => value.constant().is_some(),
-                    Operand::Str(..) => true,
-                    Operand::Place(_) | Operand::Comm(_) => false,
-                };
-                if constant {
+                if operand.is_fixed() {
                     return Ok(());
                 }
                 let label = self.label(expr);
                 if parts.items.iter().any(|item| item.label == label) {
                     return Ok(());
                 }
-                let mut shown = self.show(operand, label, None, expr.span)?;
+                let mut shown = self.show(operand, label, format, expr.span)?;
                 if let Some(forced) = forced {
                     shown.when = forced;
                 }
                 parts.items.push(shown);
                 Ok(())
             }
+        }
+    }
+
+    /// How the other side of a comparison with this is best shown, if that is an address literal.
+    fn format_beside(&mut self, expr: &ast::Expr) -> Option<Format> {
+        let Ast::Call { func, .. } = &expr.kind else {
+            return None;
+        };
+        if !matches!(func.node.as_str(), "ip" | "mac") {
+            return None;
+        }
+        match self.operand(expr) {
+            Ok(Operand::Address(address)) => Some(address.format()),
+            Ok(_) | Err(Reported) => None,
         }
     }
 
@@ -269,78 +290,6 @@ impl Sema<'_> {
                 .collect::<Vec<_>>()
                 .join(" "),
         }
-    }
-
-    fn format(&mut self, format: &ast::Ident) -> R<Format> {
-        if let Some((_, found)) = FORMATS.iter().find(|(name, _)| *name == format.node) {
-            return Ok(*found);
-        }
-        if format.node == "x64" {
-            return Ok(Format::Hex);
-        }
-        self.report(
-            Diagnostic::error(Code::BadFormat, format.span, format!("there is no format `{}`", format.node))
-                .label("not known")
-                .note("formats are d u x o b c s us ip mac sym errno hex be, and ftrace's u8 to x64, char, string, ustring, symbol"),
-        )
-    }
-
-    fn as_user(&mut self, operand: Operand) -> R<Operand> {
-        let pointer = self.rvalue(operand)?;
-        let (ty, span) = (pointer.ty.clone(), pointer.span);
-        if !matches!(class(self.types, &ty), Class::Ptr(_)) {
-            let name = spell(self.types, &ty);
-            return self.report(
-                Diagnostic::error(Code::BadFormat, span, "a user string is at an address")
-                    .label(format!("its type is `{name}`")),
-            );
-        }
-        Ok(super::expr::value(ExprKind::AsUser(Box::new(pointer)), ty, span))
-    }
-
-    /// Whether the format can show that kind of value.
-    fn check_format(&mut self, item: &Item, format: &ast::Ident) -> R<()> {
-        let Some(chosen) = item.format else {
-            return Ok(());
-        };
-        let kind = class(self.types, &item.ty);
-        let size = size_of(self.types, &item.ty);
-        let fits = match chosen {
-            Format::Signed
-            | Format::Unsigned
-            | Format::Hex
-            | Format::Octal
-            | Format::Binary
-            | Format::Char
-            | Format::Errno
-            | Format::BigEndian => {
-                matches!(
-                    kind,
-                    Class::Int { .. } | Class::Bool | Class::Ptr(_) | Class::Array { .. }
-                )
-            }
-            Format::Symbol => matches!(kind, Class::Ptr(_) | Class::Int { bytes: 8, .. }),
-            Format::String => {
-                matches!(item.value, ValueLayout::String { .. } | ValueLayout::Bytes { .. })
-                    && (!matches!(kind, Class::Composite(_)))
-            }
-            Format::Ip => matches!(size, Some(4 | 16)),
-            Format::Mac => size == Some(6) || matches!(kind, Class::Ptr(_)),
-            Format::Dump => true,
-        };
-        if fits {
-            return Ok(());
-        }
-        let name = spell(self.types, &item.ty);
-        self.report(
-            Diagnostic::error(
-                Code::BadFormat,
-                format.span,
-                format!("format `{}` does not fit type `{name}`", format.node),
-            )
-            .label("can't show it so")
-            .secondary(item.span, format!("its type is `{name}`")),
-        )
     }
 
     /// How a value is shown: its layout in the record follows from its type.
@@ -359,11 +308,53 @@ impl Sema<'_> {
                 }));
                 (ty, Source::Comm, ValueLayout::String { capacity: 16 })
             }
-            Operand::Place(place) => return self.show_place(place, label, format, span),
-            Operand::Value(expr) => {
-                let value = self.pointee_layout(&expr.ty, format);
-                (expr.ty.clone(), Source::Value(expr), value)
+            Operand::Func(_) => {
+                let ty = CType::Ptr(Box::new(CType::Int {
+                    bytes: 1,
+                    signed: true,
+                }));
+                let name = self.subject.clone().into_bytes();
+                let capacity = name.len() as u32 + 1;
+                (ty, Source::Literal(name), ValueLayout::String { capacity })
             }
+            Operand::Address(address) => {
+                return self.report(
+                    Diagnostic::error(
+                        Code::BadArguments,
+                        address.span,
+                        "an address by itself tells nothing",
+                    )
+                    .label("a constant")
+                    .help("compare something with it, such as `skc_daddr == ip(\"10.0.0.1\")`"),
+                );
+            }
+            Operand::Sized(sized) => self.sized_source(*sized),
+            Operand::Symbol(address) => {
+                let format = Some(format.unwrap_or(Format::Symbol));
+                return self.show(Operand::Value(address), label, format, span);
+            }
+            Operand::Place(place) => return self.show_place(place, label, format, span),
+            Operand::Value(expr) => match (self.pointee_layout(&expr.ty, format), format) {
+                // Six bytes, whatever the pointer's type says of them.
+                (ValueLayout::String { .. }, Some(Format::Mac))
+                | (ValueLayout::Scalar, Some(Format::Mac))
+                    if matches!(class(self.types, &expr.ty), Class::Ptr(_)) =>
+                {
+                    let Class::Ptr(to) = class(self.types, &expr.ty) else {
+                        unreachable!("bug in ksnoop-jit: a pointer that is none");
+                    };
+                    let memory = self.memory_of(&expr, &to);
+                    let at = expr.span;
+                    self.sized_source(Sized {
+                        pointer: expr,
+                        memory,
+                        length: Self::ulong(6, at),
+                        text: false,
+                        span: at,
+                    })
+                }
+                (value, _) => (expr.ty.clone(), Source::Value(expr), value),
+            },
         };
         let when = self.when(|visit| source.walk(visit));
         Ok(Item {

@@ -2,14 +2,20 @@
 //! predicates and shown values, and events are made of them. In: a syntax tree, the kernel's types. Out: a typed query
 //! with nothing unresolved, or diagnostics. Never decides how something is read: that is lowering's.
 
+mod address;
 mod arith;
 mod call;
 mod compare;
 mod ctypes;
+mod decided;
 mod expr;
+mod format;
 mod items;
+mod layout;
 mod name;
 mod place;
+mod sized;
+mod strings;
 mod target;
 #[cfg(test)]
 mod tests;

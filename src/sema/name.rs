@@ -9,12 +9,18 @@ use crate::diag::{Code, Diagnostic};
 use crate::errno;
 use crate::parser::ast;
 use crate::span::Span;
+use crate::suggest::nearest;
 use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
-use crate::types::{NameKind, closest};
+use crate::types::NameKind;
 
 /// Every built-in value, for suggestions.
-const BUILTINS: [&str; 11] = [
-    "pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "argc", "return",
+const BUILTINS: [&str; 12] = [
+    "pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "func", "argc", "return",
+];
+
+/// Type names that mean the same on every kernel, for suggestions.
+const C_TYPES: [&str; 13] = [
+    "char", "short", "int", "long", "bool", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
 ];
 
 impl Sema<'_> {
@@ -52,13 +58,8 @@ impl Sema<'_> {
         }
         let mut diag = Diagnostic::error(Code::UnknownName, span, format!("`{name}` is not known here"))
             .label("neither an argument nor a built-in, an errno or an enum constant");
-        let mut near = closest(
-            name,
-            self.params
-                .iter()
-                .map(|p| p.name.clone())
-                .chain(BUILTINS.iter().map(|b| b.to_string())),
-        );
+        let known = self.params.iter().map(|p| p.name.as_str()).chain(BUILTINS);
+        let mut near: Vec<String> = owned(nearest(name, known));
         if near.is_empty() {
             near = self.members_named(name);
         }
@@ -68,8 +69,8 @@ impl Sema<'_> {
                 .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
         {
             let constants = self.types.enum_constants();
-            let errnos = errno::all().map(|(name, _)| name.to_string());
-            near = closest(name, constants.into_iter().chain(errnos));
+            let errnos = errno::all().map(|(name, _)| name);
+            near = owned(nearest(name, constants.iter().map(String::as_str).chain(errnos)));
         }
         if !near.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
@@ -115,11 +116,8 @@ impl Sema<'_> {
                 let mut diag =
                     Diagnostic::error(Code::UnknownName, span, format!("there is no built-in `${name}`"))
                         .label("not known");
-                let names = BUILTINS
-                    .iter()
-                    .map(|b| b.to_string())
-                    .chain(["retval".to_string()]);
-                if let Some(near) = closest(name, names).first() {
+                let names = BUILTINS.into_iter().chain(["retval"]);
+                if let Some(near) = nearest(name, names).first() {
                     diag = diag.help(format!("did you mean `${near}`?"));
                 }
                 self.report(diag)
@@ -131,6 +129,7 @@ impl Sema<'_> {
         let (builtin, ty) = match name {
             "return" | "retval" => return Some(self.return_value(span)),
             "comm" => return Some(Ok(Operand::Comm(span))),
+            "func" => return Some(Ok(Operand::Func(span))),
             "argc" => {
                 let count = self.params.len() as i64;
                 return Some(Ok(value(ExprKind::Const(count), CType::INT, span)));
@@ -297,14 +296,19 @@ impl Sema<'_> {
         if let Some(id) = own.or(found.first()) {
             return Ok(CType::Btf(*id));
         }
-        let near = closest(&name.node, self.types.names_of(kind));
+        let names = self.types.names_of(kind);
+        let near = nearest(&name.node, names.iter().map(String::as_str));
         let mut diag = Diagnostic::error(
             Code::UnknownType,
             name.span,
             format!("there is no `{keyword} {}`", name.node),
         )
         .label("not in the kernel's BTF");
-        if !near.is_empty() {
+        let others = self.keywords_of(&name.node);
+        for other in &others {
+            diag = diag.help(format!("did you mean `{other} {}`?", name.node));
+        }
+        if !near.is_empty() && others.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{keyword} {n}`")).collect();
             diag = diag.help(format!("did you mean {}?", near.join(" or ")));
         }
@@ -362,16 +366,33 @@ impl Sema<'_> {
         }
         let mut diag = Diagnostic::error(Code::UnknownType, span, format!("there is no type `{name}`"))
             .label("not in the kernel's BTF");
-        for (kind, keyword) in [
-            (NameKind::Struct, "struct"),
-            (NameKind::Union, "union"),
-            (NameKind::Enum, "enum"),
-        ] {
-            if !self.types.find(kind, name).is_empty() {
-                diag = diag.help(format!("did you mean `{keyword} {name}`?"));
+        let keywords = self.keywords_of(name);
+        for keyword in &keywords {
+            diag = diag.help(format!("did you mean `{keyword} {name}`?"));
+        }
+        if keywords.is_empty() {
+            let typedefs = self.types.names_of(NameKind::Typedef);
+            let known = C_TYPES.into_iter().chain(typedefs.iter().map(String::as_str));
+            let near = nearest(name, known);
+            if !near.is_empty() {
+                let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();
+                diag = diag.help(format!("did you mean {}?", near.join(" or ")));
             }
         }
         self.report(diag)
+    }
+
+    /// The keywords with which the name is a type.
+    pub(super) fn keywords_of(&self, name: &str) -> Vec<&'static str> {
+        [
+            (NameKind::Struct, "struct"),
+            (NameKind::Union, "union"),
+            (NameKind::Enum, "enum"),
+        ]
+        .into_iter()
+        .filter(|(kind, _)| !self.types.find(*kind, name).is_empty())
+        .map(|(_, keyword)| keyword)
+        .collect()
     }
 
     /// A place for the typed members of `offsetof` and `container_of`: never read.
@@ -397,6 +418,10 @@ impl Sema<'_> {
             span,
         })
     }
+}
+
+fn owned(names: Vec<&str>) -> Vec<String> {
+    names.into_iter().map(str::to_string).collect()
 }
 
 /// The type of an enum constant, as GNU C has it.

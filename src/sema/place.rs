@@ -49,10 +49,19 @@ impl Sema<'_> {
         let ty = match &operand {
             Operand::Value(expr) => expr.ty.clone(),
             Operand::Place(place) => place.ty.clone(),
-            Operand::Str(..) | Operand::Comm(_) => {
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_)
+            | Operand::Address(_) => {
+                let what = match operand {
+                    Operand::Address(_) => "an address",
+                    _ => "a string",
+                };
                 return self.report(
-                    Diagnostic::error(Code::NotComposite, at, "a string has no members")
-                        .label("this is a string"),
+                    Diagnostic::error(Code::NotComposite, at, format!("{what} has no members"))
+                        .label(format!("this is {what}")),
                 );
             }
         };
@@ -199,11 +208,18 @@ impl Sema<'_> {
         let ty = match &operand {
             Operand::Value(expr) => expr.ty.clone(),
             Operand::Place(place) => place.ty.clone(),
-            Operand::Str(..) | Operand::Comm(_) => {
-                return self.report(
-                    Diagnostic::error(Code::NotIndexable, at, "this string can't be indexed")
-                        .label("not an array"),
-                );
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_)
+            | Operand::Address(_) => {
+                let mut diag = Diagnostic::error(Code::NotIndexable, at, "this string can't be indexed")
+                    .label("not an array in memory");
+                if matches!(operand, Operand::Comm(_)) {
+                    diag = diag.help("the same name is an array in `task->comm`");
+                }
+                return self.report(diag);
             }
         };
         match (class(self.types, &ty), operand) {
@@ -257,7 +273,14 @@ impl Sema<'_> {
     }
 
     /// An element of an array. A constant index is checked here, a computed one when the program runs.
-    fn element(&mut self, array: Place, elem: TypeId, len: u32, index: Expr, span: Span) -> R<Operand> {
+    pub(super) fn element(
+        &mut self,
+        array: Place,
+        elem: TypeId,
+        len: u32,
+        index: Expr,
+        span: Span,
+    ) -> R<Operand> {
         let elem_ty = CType::Btf(elem);
         let Some(size) = size_of(self.types, &elem_ty) else {
             return self.report(

@@ -1,8 +1,9 @@
 //! What is traced: a name in, a prototype out. A name that means nothing, or more than one thing, is told with what it
 //! could mean.
 
-use crate::diag::{Code, Diagnostic, nearest};
+use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, TargetKind};
+use crate::suggest::nearest;
 use crate::typed::Probe;
 use crate::types::{Func, Types};
 

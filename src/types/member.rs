@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Composite, MemberError, MemberErrorKind, MemberPath, Type, TypeId, Types, suggest};
+use super::{Composite, MemberError, MemberErrorKind, MemberPath, Type, TypeId, Types};
+use crate::suggest::nearest;
 
 impl Types {
     /// Finds a member by name, also inside anonymous structs and unions.
@@ -18,7 +19,9 @@ impl Types {
             {
                 return Ok(path);
             }
-            let candidates = suggest::closest(name, self.member_names(root));
+            let names = self.member_names(root);
+            let near = nearest(name, names.iter().map(String::as_str));
+            let candidates = near.into_iter().map(str::to_string).collect();
             return Err(MemberError {
                 kind: MemberErrorKind::NoSuchMember,
                 candidates,

@@ -12,7 +12,6 @@ mod layout;
 mod lookup;
 mod member;
 mod model;
-mod suggest;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod testing;
@@ -23,7 +22,6 @@ pub use model::{
     Composite, Enum, Func, Int, Member, MemberError, MemberErrorKind, MemberPath, NameKind, Param, Type,
     TypeId,
 };
-pub use suggest::closest;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -152,6 +152,21 @@ impl Selector<'_> {
         let data = &func.insts[inst];
         let made = match data {
             InstData::Ctx => self.def(result, |dst| MInst::Entry { dst }),
+            InstData::Binary {
+                op,
+                bits: Bits::W64,
+                lhs,
+                rhs: Operand::Value(rhs),
+            } if let Some(Const::Reloc(reloc)) = self.facts.constant(*rhs) => {
+                // A relocated constant goes into the instruction as any other does.
+                let lhs = self.reg(*lhs, origin);
+                self.def(result, |dst| MInst::AluReloc {
+                    op: *op,
+                    dst,
+                    lhs,
+                    reloc,
+                })
+            }
             InstData::Binary { op, bits, lhs, rhs } => {
                 let (lhs, rhs) = self.ordered(*op, *lhs, *rhs);
                 let lhs = self.reg(lhs, origin);
