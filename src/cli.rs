@@ -15,7 +15,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 )]
 pub(crate) struct Cli {
     /// A command (trace, info, type, list, features) and its words; without one, queries
-    #[arg(value_name = "QUERY", required = true, num_args = 1..)]
+    #[arg(value_name = "QUERY", required_unless_present = "schema", num_args = 1..)]
     pub(crate) words: Vec<String>,
 
     /// Only this process
@@ -46,6 +46,15 @@ pub(crate) struct Cli {
     /// How events are written
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+    /// Print the JSON Schema of what `--format json` writes, and exit
+    #[arg(long)]
+    pub(crate) schema: bool,
+    /// Which time is shown with an event
+    #[arg(long, value_enum, value_name = "CLOCK", default_value_t = Time::Monotonic)]
+    pub(crate) time: Time,
+    /// Columns of a line of the compact format, 0 for any number [default: the terminal's]
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) width: Option<u32>,
     /// Write to a file
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -112,6 +121,25 @@ pub(crate) enum Format {
     Text,
     /// One line an event
     Compact,
+    /// One JSON object a line; see --schema
+    Json,
+    /// A trace for Perfetto and chrome://tracing
+    Chrome,
+}
+
+/// Which time is shown with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Time {
+    /// Nanoseconds since boot without the time in suspend, as ksnoop shows them
+    Monotonic,
+    /// Seconds since boot with the time in suspend
+    Boot,
+    /// The local time of day
+    Wall,
+    /// Seconds since tracing began
+    Relative,
+    /// Seconds since the event before
+    Delta,
 }
 
 /// When to use colours.

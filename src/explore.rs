@@ -21,7 +21,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         let query = match parser::parse(word) {
             Ok(query) => query,
             Err(diags) => {
-                tell(word, &diags.into_vec(), cli.color);
+                tell(cli, word, &diags.into_vec());
                 wrong = true;
                 continue;
             }

@@ -112,23 +112,32 @@ fn show(types: &Types, layouts: &[RecordLayout], flags: u8, mut record: Vec<u8>)
     {
         *number = layouts[0].event.to_le_bytes();
     }
-    for format in [Layout::Text, Layout::Compact] {
+    for format in [Layout::Text, Layout::Compact, Layout::Json, Layout::Chrome] {
         let options = Options {
             zeros: flags & 2 != 0,
             ..Options::new(format)
         };
         let show = || {
             let mut out = String::new();
-            Printer::new(types, layouts, options.clone()).event(&record, &mut out, &NoSymbols);
+            let mut printer = Printer::new(types, layouts, options.clone());
+            if format == Layout::Chrome {
+                printer.begin(&[], &mut out);
+            }
+            printer.event(&record, &mut out, &NoSymbols);
+            printer.end(&mut out);
             out
         };
         let shown = show();
         assert!(shown.ends_with('\n'), "{shown:?}");
         assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
-        assert!(
-            format != Layout::Compact || shown.matches('\n').count() == 1,
-            "{shown:?}"
-        );
+        match format {
+            Layout::Text => {}
+            Layout::Compact => assert_eq!(shown.matches('\n').count(), 1, "{shown:?}"),
+            Layout::Json | Layout::Chrome => {
+                let read = serde_json::from_str::<serde_json::Value>(&shown);
+                assert!(read.is_ok(), "{read:?}: {shown}");
+            }
+        }
         assert_eq!(shown, show(), "the same again");
     }
 }

@@ -11,7 +11,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ksnoop_jit::diag::{self, Diagnostic};
+use ksnoop_jit::diag::{self, Diagnostic, Severity};
+use ksnoop_jit::display::{self, Notice};
 use ksnoop_jit::types::Types;
 use ksnoop_jit_runtime as runtime;
 
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
             };
         }
     };
+    if cli.schema {
+        let _ = std::io::stdout().write_all(display::json::SCHEMA.as_bytes());
+        return ExitCode::SUCCESS;
+    }
     let (command, words) = cli.command_words();
     let done = match command {
         Command::Trace => trace::run(&cli, words),
@@ -62,7 +67,16 @@ fn main() -> ExitCode {
             {
                 return ExitCode::SUCCESS;
             }
-            complain(&format!("ksnoop-jit: {}", chain(&error)));
+            let message = chain(&error);
+            complain(&format!("ksnoop-jit: {message}"));
+            report(
+                &cli,
+                &Notice::Error {
+                    code: None,
+                    message: &message,
+                    place: None,
+                },
+            );
             ExitCode::FAILURE
         }
     }
@@ -89,15 +103,43 @@ fn complain(text: &str) {
 }
 
 /// Tells all diagnostics of a query.
-fn tell(text: &str, diags: &[Diagnostic], color: cli::When) {
-    let color = match color {
+fn tell(cli: &Cli, text: &str, diags: &[Diagnostic]) {
+    let color = match cli.color {
         cli::When::Always => true,
         cli::When::Never => false,
         cli::When::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
     for diag in diags {
         complain(&diag::render(text, diag, color));
+        if diag.severity == Severity::Error {
+            report(
+                cli,
+                &Notice::Error {
+                    code: Some(diag.code.as_str()),
+                    message: &diag.message,
+                    place: Some((text, diag.span)),
+                },
+            );
+        }
     }
+}
+
+/// Tells an error in the output as well, where that is for programs.
+fn report(cli: &Cli, notice: &Notice<'_>) {
+    if cli.format != cli::Format::Json {
+        return;
+    }
+    let mut line = String::new();
+    notice.json(&mut line);
+    // Whoever reads the output has gone, or never was, if this fails; what went wrong is on stderr.
+    let _ = match &cli.output {
+        Some(path) => std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(line.as_bytes())),
+        None => std::io::stdout().lock().write_all(line.as_bytes()),
+    };
 }
 
 /// The types that queries are compiled against, without any module's.

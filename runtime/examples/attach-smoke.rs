@@ -398,7 +398,7 @@ impl Smoke {
         let table = symbols::Symbols::new();
         let named = table
             .resolve_addr(address + 4)
-            .map(|(s, o)| format!("{}+{o:#x}", s.name));
+            .map(|place| format!("{}+{:#x}", place.name, place.offset));
         println!("{:32} {named:?} in {:.1?}", "resolve_addr", start.elapsed());
     }
 

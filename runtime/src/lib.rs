@@ -10,6 +10,7 @@
 
 pub mod btf;
 pub mod caps;
+pub mod clock;
 pub mod error;
 pub mod load;
 pub mod maps;
@@ -18,6 +19,7 @@ pub mod ring;
 pub mod run_child;
 pub mod signals;
 pub mod symbols;
+pub mod terminal;
 
 mod attach;
 mod links;

@@ -36,6 +36,17 @@ pub struct Symbol {
     pub kind: SymbolKind,
 }
 
+/// Where an address lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'s> {
+    /// The symbol.
+    pub name: &'s str,
+    /// The module it is in.
+    pub module: Option<&'s str>,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
 /// Why a function can't be probed, as far as the kernel's lists tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traceable {
@@ -58,7 +69,7 @@ pub struct Symbols {
     table: OnceLock<Option<Table>>,
 }
 
-/// Functions sorted by address; names in one string.
+/// Functions and data sorted by address; names in one string.
 #[derive(Debug)]
 struct Table {
     addrs: Vec<u64>,
@@ -130,9 +141,9 @@ impl Symbols {
         Ok(out)
     }
 
-    /// The function that `addr` lies in, and how far in; `None` if it lies in none, or addresses are hidden. Reads all
-    /// of kallsyms the first time (some MB are kept).
-    pub fn resolve_addr(&self, addr: u64) -> Option<(Symbol, u64)> {
+    /// The function or variable that `addr` lies in; `None` if it lies in none, or addresses are hidden. Reads all of kallsyms
+    /// the first time (some MB are kept). Kernels built without `CONFIG_KALLSYMS_ALL` list no variables.
+    pub fn resolve_addr(&self, addr: u64) -> Option<Place<'_>> {
         let table = self.table.get_or_init(|| self.table().ok()).as_ref()?;
         // Symbols have no size here. Nothing in the kernel is as long as this, so what is further away is elsewhere.
         const FAR: u64 = 1 << 20;
@@ -149,16 +160,8 @@ impl Symbols {
         let module = module
             .checked_sub(1)
             .and_then(|m| table.modules.get(usize::from(m)))
-            .cloned();
-        Some((
-            Symbol {
-                name: name.to_owned(),
-                module,
-                addr: start,
-                kind: SymbolKind::Function,
-            },
-            offset,
-        ))
+            .map(String::as_str);
+        Some(Place { name, module, offset })
     }
 
     fn table(&self) -> Result<Table> {
@@ -171,7 +174,7 @@ impl Symbols {
         };
         let mut known: HashMap<Vec<u8>, u16> = HashMap::new();
         self.each(|line| {
-            if line.kind() == SymbolKind::Other {
+            if !line.has_place() {
                 return;
             }
             let (Ok(name), Ok(len)) = (std::str::from_utf8(line.name), u16::try_from(line.name.len())) else {
@@ -302,6 +305,14 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Whether the symbol is of something that has an address of its own, and not of a number that the linker made.
+    fn has_place(&self) -> bool {
+        match self.kind() {
+            SymbolKind::Function | SymbolKind::Weak => true,
+            SymbolKind::Other => matches!(self.letter.to_ascii_lowercase(), b'b' | b'd' | b'r' | b'v'),
+        }
+    }
+
     fn symbol(&self) -> Symbol {
         Symbol {
             name: String::from_utf8_lossy(self.name).into_owned(),
@@ -386,13 +397,11 @@ mod tests {
     #[test]
     fn resolves_addresses_to_the_function_around_them() {
         let (symbols, path) = symbols("resolve");
-        let at = |a| symbols.resolve_addr(a).map(|(s, o)| (s.name, s.module, o));
-        assert_eq!(at(0xffffffff81000005), Some(("_stext".into(), None, 5)));
-        assert_eq!(at(0xffffffff810002ff), Some(("foo".into(), None, 0xff)));
-        assert_eq!(
-            at(0xffffffffc0000010),
-            Some(("foo".into(), Some("mod_a".into()), 0x10))
-        );
+        let at = |a| symbols.resolve_addr(a).map(|p| (p.name, p.module, p.offset));
+        assert_eq!(at(0xffffffff81000005), Some(("_stext", None, 5)));
+        assert_eq!(at(0xffffffff810002ff), Some(("foo", None, 0xff)));
+        assert_eq!(at(0xffffffff81000408), Some(("foo_data", None, 8)));
+        assert_eq!(at(0xffffffffc0000010), Some(("foo", Some("mod_a"), 0x10)));
         assert_eq!(at(0x1000), None);
         assert_eq!(at(u64::MAX), None);
         std::fs::remove_file(path).expect("it can be removed");

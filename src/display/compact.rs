@@ -1,11 +1,14 @@
 //! One line an event: `TIME CPU PID name(label=value, ...) = ret`, structs as `{.a=1, .b=2}`, without types. In: what the
-//! walker finds. Out: text appended to a string. Never decides what is shown.
+//! walker finds. Out: text appended to a string, cut to the columns there are. Never decides what is shown.
 
 use std::fmt::Write;
 
+use super::digits::push_hex;
 use super::leaf::{self, TRUNCATED};
 use super::paint::{Paint, Style};
-use super::sink::{Brackets, Cut, Event, Leaf, Mark, Sink};
+use super::sink::{Brackets, Cut, Event, Label, Leaf, Mark, Sink};
+use super::text::head;
+use super::width;
 
 /// Writes events one a line.
 pub(super) struct CompactSink<'o> {
@@ -17,12 +20,20 @@ pub(super) struct CompactSink<'o> {
     closed: bool,
     /// A pointer was written, and what it points to follows.
     after_pointer: bool,
+    /// Columns that a line may take; 0 for any number.
+    columns: usize,
+    /// Where the line begins, and where what comes after the parentheses does.
+    begin: usize,
+    result: Option<usize>,
 }
 
 impl<'o> CompactSink<'o> {
     /// A sink that appends to `out`.
-    pub(super) fn new(out: &'o mut String, paint: Paint) -> CompactSink<'o> {
+    pub(super) fn new(out: &'o mut String, paint: Paint, columns: usize) -> CompactSink<'o> {
         CompactSink {
+            begin: out.len(),
+            result: None,
+            columns,
             out,
             paint,
             empty: true,
@@ -47,6 +58,8 @@ impl<'o> CompactSink<'o> {
 }
 
 impl Sink for CompactSink<'_> {
+    const FOLDS: bool = true;
+
     fn no_event(&mut self) {
         self.out.push_str(TRUNCATED);
         self.out.push('\n');
@@ -57,7 +70,7 @@ impl Sink for CompactSink<'_> {
     }
 
     fn begin_event(&mut self, event: &Event<'_>) {
-        let _ = write!(self.out, "{:16} {:4} {:8} ", event.time, event.cpu, event.pid);
+        head(self.out, event);
         self.paint.start(self.out, Style::Bold);
         self.out.push_str(event.name);
         self.paint.end(self.out);
@@ -68,19 +81,23 @@ impl Sink for CompactSink<'_> {
         if !self.closed {
             self.out.push(')');
         }
+        if self.columns > 0 {
+            width::fit(self.out, self.begin, self.result, self.columns);
+        }
         self.out.push('\n');
     }
 
-    fn begin_item(&mut self, label: &str, is_return: bool) {
+    fn begin_item(&mut self, label: &Label) {
         self.after_pointer = false;
-        if is_return && !self.closed {
+        if label.is_return && !self.closed {
             self.closed = true;
+            self.result = Some(self.out.len());
             self.out.push_str(") = ");
         } else {
             self.separate();
             // Values that were asked for after the return value stay outside of the parentheses.
             self.paint.start(self.out, Style::Dim);
-            self.out.push_str(label);
+            self.out.push_str(&label.text);
             self.out.push('=');
             self.paint.end(self.out);
         }
@@ -88,7 +105,7 @@ impl Sink for CompactSink<'_> {
     }
 
     fn pointer(&mut self, address: u64) {
-        let _ = write!(self.out, "{address:#x}");
+        push_hex(self.out, u128::from(address));
         self.after_pointer = true;
     }
 
@@ -123,7 +140,7 @@ impl Sink for CompactSink<'_> {
         self.empty = false;
     }
 
-    fn open(&mut self, _cast: Option<&str>, brackets: Brackets) {
+    fn open(&mut self, _cast: Option<&str>, brackets: Brackets, _short: bool) {
         self.before_value();
         self.out.push(brackets.open());
         self.empty = true;

@@ -35,6 +35,31 @@ pub(super) fn quoted_ascii(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// The content of a JSON string: quotes, backslashes and everything that [`quoted`] would spell out become JSON's own escapes,
+/// so that the reader gets the text as it was and a terminal nothing to act on.
+pub(super) fn json(out: &mut String, text: &str) {
+    if text.bytes().all(is_plain) {
+        out.push_str(text);
+        return;
+    }
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if is_unsafe(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string can't fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+            c => out.push(c),
+        }
+    }
+}
+
 /// Text that stands outside quotes: names from BTF, labels, symbols. Quotes and backslashes stay.
 pub(super) fn plain(out: &mut String, text: &str) {
     if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
@@ -173,8 +198,16 @@ mod tests {
             assert!(text.chars().all(|c| !is_unsafe(c)), "{text}");
         }
         for c in char::MIN..=char::MAX {
-            let text = q(c.encode_utf8(&mut [0; 4]).as_bytes());
+            let mut buffer = [0; 4];
+            let one: &str = c.encode_utf8(&mut buffer);
+            let text = q(one.as_bytes());
             assert!(text.chars().all(|c| !is_unsafe(c)), "{text}");
+            let mut string = "\"".to_string();
+            json(&mut string, one);
+            string.push('"');
+            assert!(string.chars().all(|c| !is_unsafe(c)), "{string}");
+            let back: String = serde_json::from_str(&string).expect(&string);
+            assert_eq!(back, one);
         }
     }
 

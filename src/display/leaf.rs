@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::errno;
 
 use super::Symbol;
+use super::digits::{push_hex, push_i128, push_u128};
 use super::escape;
 use super::shape::Enum;
 use super::sink::{Brackets, Cut, Leaf, Tail};
@@ -16,15 +17,18 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
     // Writing to a string can't fail, so the results are of no interest, here and below.
     let _ = match leaf {
         Leaf::Void => out.write_str("void"),
-        Leaf::Signed(value) => match i64::try_from(*value) {
-            Ok(value) => write!(out, "{value}"),
-            Err(_) => write!(out, "{value}"),
-        },
-        Leaf::Unsigned(value) => match u64::try_from(*value) {
-            Ok(value) => write!(out, "{value}"),
-            Err(_) => write!(out, "{value}"),
-        },
-        Leaf::Hex(value) => write!(out, "{value:#x}"),
+        Leaf::Signed(value) => {
+            push_i128(out, *value);
+            Ok(())
+        }
+        Leaf::Unsigned(value) => {
+            push_u128(out, *value);
+            Ok(())
+        }
+        Leaf::Hex(value) => {
+            push_hex(out, *value);
+            Ok(())
+        }
         Leaf::Octal(0) => out.write_str("0"),
         Leaf::Octal(value) => write!(out, "0{value:o}"),
         Leaf::Binary(value) => write!(out, "{value:#b}"),
@@ -33,6 +37,13 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
             out.push('\'');
             escape::character(out, *byte);
             out.write_str("'")
+        }
+        Leaf::Byte(value) => {
+            match u8::try_from(*value) {
+                Ok(byte @ b' '..=b'~') => write(out, &Leaf::Char(byte)),
+                Ok(_) | Err(_) => push_i128(out, *value),
+            }
+            Ok(())
         }
         Leaf::Name(name) => out.write_str(name),
         Leaf::Flags(e, value) => flags(out, e, *value),
@@ -43,19 +54,22 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
             Some(name) => write!(out, "ERR_PTR(-{name})"),
             None => write!(out, "ERR_PTR(-{number})"),
         },
-        Leaf::Pointer(address) => write!(out, "{address:#x}"),
+        Leaf::Pointer(address) => {
+            push_hex(out, u128::from(*address));
+            Ok(())
+        }
         Leaf::Located(address, at) => {
-            let _ = write!(out, "{address:#x} <");
+            push_hex(out, u128::from(*address));
+            out.push_str(" <");
             let _ = symbol(out, at);
             out.write_str(">")
         }
         Leaf::Symbol(_, Some(at)) => symbol(out, at),
-        Leaf::Symbol(address, None) => write!(out, "{address:#x}"),
-        Leaf::Errno(value) => match value
-            .checked_neg()
-            .and_then(|n| i32::try_from(n).ok())
-            .and_then(errno::name)
-        {
+        Leaf::Symbol(address, None) => {
+            push_hex(out, u128::from(*address));
+            Ok(())
+        }
+        Leaf::Errno(value) => match errno_name(*value) {
             Some(name) => write!(out, "-{name}"),
             None => write!(out, "{value}"),
         },
@@ -97,8 +111,13 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
 pub(super) fn fault(out: &mut String, step: &str, address: u64) {
     out.push_str("<fault: ");
     escape::plain(out, step);
+    fault_cause(out, step, address);
+    out.push('>');
+}
+
+/// Appends what is wrong with a step, to stand behind it: ` is NULL`. ASCII without quotes.
+pub(super) fn fault_cause(out: &mut String, step: &str, address: u64) {
     if step.contains(" is ") {
-        out.push('>');
         return;
     }
     out.push_str(" is ");
@@ -111,7 +130,14 @@ pub(super) fn fault(out: &mut String, step: &str, address: u64) {
         }
         (_, None) => write!(out, "a bad address {address:#x}"),
     };
-    out.push('>');
+}
+
+/// The name of the error that a negative number is.
+pub(super) fn errno_name(value: i128) -> Option<&'static str> {
+    value
+        .checked_neg()
+        .and_then(|n| i32::try_from(n).ok())
+        .and_then(errno::name)
 }
 
 /// Appends the remark for what is missing.
@@ -172,7 +198,7 @@ fn symbol(out: &mut String, at: &Symbol<'_>) -> std::fmt::Result {
 }
 
 /// `A|B|0x8`: the names of the bits that have one, from the lowest, then the rest.
-fn flags(out: &mut String, e: &Enum, value: u128) -> std::fmt::Result {
+pub(super) fn flags(out: &mut String, e: &Enum, value: u128) -> std::fmt::Result {
     let mut unnamed = 0;
     let mut left = value;
     let mut gap = "";

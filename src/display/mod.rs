@@ -5,31 +5,45 @@
 //! which decides how it is written.
 
 mod bytes;
+mod chrome;
 mod compact;
+mod digits;
 mod escape;
+pub mod json;
 mod leaf;
+mod lines;
+mod notice;
 mod number;
 mod paint;
 mod shape;
 mod sink;
 mod text;
+mod time;
 mod walk;
+mod width;
 
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::types::Types;
 use crate::wire::{self, Phase, RecordLayout, ValueLayout};
 
 use bytes::{u32_at, u64_at};
+use chrome::Calls;
 use compact::CompactSink;
+use lines::{Form, JsonSink};
 use paint::Paint;
 use shape::{Shapes, name_hint};
-use sink::{Event, Leaf, Sink};
+use sink::{Event, Label, Leaf, Sink};
 use text::TextSink;
+use time::Stamper;
 use walk::{ItemPlan, Walker};
+
+pub use notice::Notice;
+pub use time::{Clock, Stamp};
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +52,10 @@ pub enum Layout {
     Text,
     /// One line an event.
     Compact,
+    /// One JSON object a line; `json::SCHEMA` describes it.
+    Json,
+    /// The Trace Event Format that Chrome's tracing and Perfetto read.
+    Chrome,
 }
 
 /// What is shown, and how.
@@ -53,16 +71,22 @@ pub struct Options {
     pub max_array: u32,
     /// Show members that are zero, and the zeros at the end of arrays.
     pub zeros: bool,
-    /// Write escape sequences for colour.
+    /// Write escape sequences for colour. Never in JSON.
     pub color: bool,
+    /// Which time is shown. A Chrome trace has its own.
+    pub stamp: Stamp,
+    /// Columns that a line of the compact format may take; 0 for any number.
+    pub columns: u32,
 }
 
 impl Options {
-    /// What is usual for a format: everything in ksnoop's layout, what fits a line in the compact one.
+    /// What is usual for a format: everything in ksnoop's layout and in JSON, what fits a line in the compact one.
     pub fn new(format: Layout) -> Options {
         let (depth, max_string, max_array) = match format {
-            Layout::Text => (32, 4096, 256),
+            Layout::Text | Layout::Json => (32, 4096, 256),
             Layout::Compact => (1, 64, 8),
+            // What is looked at by clicking on it.
+            Layout::Chrome => (4, 256, 16),
         };
         Options {
             format,
@@ -71,6 +95,8 @@ impl Options {
             max_array,
             zeros: false,
             color: false,
+            stamp: Stamp::Monotonic,
+            columns: 0,
         }
     }
 }
@@ -111,6 +137,11 @@ pub struct Printer<'a> {
     by_event: Vec<(u32, usize)>,
     shapes: Shapes<'a>,
     options: Options,
+    stamper: Stamper,
+    /// The time of the event that is being written; kept so that it need not be made anew for each.
+    stamp: String,
+    /// What a Chrome trace has open.
+    calls: Calls,
 }
 
 /// What is worked out once for each layout.
@@ -118,7 +149,7 @@ struct Plan {
     names: Vec<Box<str>>,
     items: Vec<ItemPlan>,
     /// It tells of the return of a function that has nothing to show.
-    bare_return: bool,
+    bare_return: Option<Label>,
 }
 
 impl<'a> Printer<'a> {
@@ -140,49 +171,112 @@ impl<'a> Printer<'a> {
             plans,
             by_event,
             shapes,
+            stamper: Stamper::new(options.stamp),
+            stamp: String::new(),
+            calls: Calls::new(layouts),
             options,
         }
     }
 
-    /// The line above all events, with its newline.
-    pub fn header(&self) -> String {
-        text::header()
+    /// How clocks stand to each other from now on. Without it all are the kernel's monotonic one.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.stamper.set(clock);
     }
 
-    /// Appends one record as text that ends in a newline.
+    /// Appends what comes before all events: a line of column titles, an object that tells what follows (of these queries),
+    /// or the beginning of a trace.
+    pub fn begin(&mut self, queries: &[&str], out: &mut String) {
+        match self.options.format {
+            Layout::Text => out.push_str(&text::header(self.stamper.width())),
+            Layout::Compact => {}
+            Layout::Json => notice::start(queries, self.layouts, &mut self.shapes, self.options.stamp, out),
+            Layout::Chrome => self.calls.begin(out),
+        }
+    }
+
+    /// Appends one record as text. Text and JSON end in a newline.
     pub fn event(&mut self, record: &[u8], out: &mut String, symbols: &dyn Symbols) {
         let paint = Paint::new(self.options.color);
         match self.options.format {
             Layout::Text => self.show(record, TextSink::new(out, paint), symbols),
-            Layout::Compact => self.show(record, CompactSink::new(out, paint), symbols),
+            Layout::Compact => {
+                let sink = CompactSink::new(out, paint, self.options.columns as usize);
+                self.show(record, sink, symbols);
+            }
+            Layout::Json => self.show(record, JsonSink::new(out, Form::Lines), symbols),
+            Layout::Chrome => {
+                let call = u32_at(record, wire::EVENT).and_then(|number| self.layout_of(number));
+                let slice = self.calls.slice(record, call, self.layouts, out);
+                self.show(record, JsonSink::new(out, Form::Chrome(slice)), symbols);
+            }
         }
+    }
+
+    /// Appends what is to be told besides events. The text formats leave that to whoever calls, and append nothing.
+    pub fn notice(&mut self, notice: &Notice<'_>, out: &mut String) {
+        match self.options.format {
+            Layout::Text | Layout::Compact => {}
+            Layout::Json => notice.json(out),
+            Layout::Chrome => self.calls.notice(notice, out),
+        }
+    }
+
+    /// Appends what a thread and its process are called, in a trace. The other formats have no place for it.
+    pub fn thread(&mut self, thread: &Thread<'_>, out: &mut String) {
+        match self.options.format {
+            Layout::Text | Layout::Compact | Layout::Json => {}
+            Layout::Chrome => self.calls.thread(thread, out),
+        }
+    }
+
+    /// Appends what comes after all events.
+    pub fn end(&mut self, out: &mut String) {
+        match self.options.format {
+            Layout::Text | Layout::Compact | Layout::Json => {}
+            Layout::Chrome => self.calls.end(out),
+        }
+    }
+
+    /// The layout of an event's number, and which of its functions it is.
+    fn layout_of(&self, number: u32) -> Option<(usize, usize)> {
+        // The last layout that begins at or before the number.
+        let last = self.by_event.partition_point(|(event, _)| *event <= number);
+        let (event, index) = self.by_event.get(last.checked_sub(1)?)?;
+        Some((*index, (number - event) as usize))
     }
 
     fn show<S: Sink>(&mut self, record: &[u8], mut sink: S, symbols: &dyn Symbols) {
         let Some(number) = u32_at(record, wire::EVENT) else {
             return sink.no_event();
         };
-        // The last layout that begins at or before the number.
-        let last = self.by_event.partition_point(|(event, _)| *event <= number);
-        let index = last.checked_sub(1).and_then(|at| self.by_event.get(at));
-        let found = index.and_then(|(event, index)| {
-            let plan = self.plans.get(*index)?;
-            let name = plan.names.get((number - event) as usize)?;
-            Some((self.layouts.get(*index)?, plan, name))
+        let found = self.layout_of(number).and_then(|(index, function)| {
+            let plan = self.plans.get(index)?;
+            Some((self.layouts.get(index)?, plan, plan.names.get(function)?))
         });
         let Some((layout, plan, name)) = found else {
             return sink.unknown_event(number);
         };
-        let (Some(cpu), Some(time), Some(pid)) = (
-            u32_at(record, wire::CPU),
-            u64_at(record, wire::TIME),
-            u32_at(record, wire::PID),
-        ) else {
+        let Some(event) = Header::of(record) else {
             return sink.no_event();
         };
-        sink.begin_event(&Event { time, cpu, pid, name });
-        if plan.bare_return {
-            sink.begin_item("return", true);
+        self.stamp.clear();
+        match self.options.format {
+            Layout::Text | Layout::Compact => self.stamper.text(&mut self.stamp, event.time),
+            Layout::Json => self.stamper.json(&mut self.stamp, event.time),
+            Layout::Chrome => {}
+        }
+        sink.begin_event(&Event {
+            stamp: &self.stamp,
+            time: event.time,
+            cpu: event.cpu,
+            pid: event.pid,
+            tid: event.tid,
+            name,
+            phase: layout.phase,
+            query: layout.query,
+        });
+        if let Some(label) = &plan.bare_return {
+            sink.begin_item(label);
             sink.leaf(None, Leaf::Void);
             sink.end_item();
         }
@@ -209,12 +303,12 @@ impl Plan {
             Phase::Return | Phase::Both => true,
             Phase::Entry | Phase::Hit => false,
         };
+        let mut keys = BTreeSet::new();
         let items: Vec<ItemPlan> = layout
             .items
             .iter()
             .map(|item| ItemPlan {
-                label: escape::plain_string(&item.label).into(),
-                is_return: at_return && matches!(&*item.label, "return" | "$retval"),
+                label: Label::new(&item.label, at_return, &mut keys),
                 shape: shapes.of_ctype(&item.ty),
                 pointee: match item.value {
                     ValueLayout::Pointee { pointee, .. } => Some(shapes.of(pointee)),
@@ -226,14 +320,75 @@ impl Plan {
                 hint: name_hint(&item.label),
             })
             .collect();
+        let bare = layout.phase == Phase::Return && items.is_empty();
         Plan {
             names: layout
                 .names
                 .iter()
                 .map(|name| escape::plain_string(name).into())
                 .collect(),
-            bare_return: layout.phase == Phase::Return && items.is_empty(),
+            bare_return: bare.then(|| Label::new("return", true, &mut keys)),
             items,
         }
+    }
+}
+
+impl Label {
+    /// A label that is not like one of `keys`, to which it is added: `a->b`, then `a->b#2`.
+    fn new(label: &str, at_return: bool, keys: &mut BTreeSet<String>) -> Label {
+        let mut key = label.to_string();
+        let mut number = 1;
+        while !keys.insert(key.clone()) {
+            number += 1;
+            key = format!("{label}#{number}");
+        }
+        let mut json = String::new();
+        json::string(&mut json, &key);
+        json.push(':');
+        Label {
+            text: escape::plain_string(label).into(),
+            key: json.into(),
+            is_return: at_return && matches!(label, "return" | "$retval"),
+        }
+    }
+}
+
+/// A thread and its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread<'x> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU: thread 0 is another on each.
+    pub cpu: u32,
+    /// What the process is called, if that is known.
+    pub process: Option<&'x str>,
+    /// What the thread is called, if that is known.
+    pub name: Option<&'x str>,
+}
+
+/// What every record begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Nanoseconds of the kernel's monotonic clock.
+    pub time: u64,
+    /// The CPU.
+    pub cpu: u32,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+impl Header {
+    /// That of a record; `None` if it is too short to have one.
+    pub fn of(record: &[u8]) -> Option<Header> {
+        Some(Header {
+            time: u64_at(record, wire::TIME)?,
+            cpu: u32_at(record, wire::CPU)?,
+            pid: u32_at(record, wire::PID)?,
+            tid: u32_at(record, wire::TID)?,
+        })
     }
 }

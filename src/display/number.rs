@@ -10,7 +10,7 @@ use super::shape::{Enum, Hint, Shape, ShapeKind};
 use super::sink::{Leaf, Sink, Tail};
 use super::walk::{Place, Walker};
 
-impl<S: Sink> Walker<'_, '_, S> {
+impl<'w, S: Sink> Walker<'w, '_, S> {
     /// Shows memory as a whole if the format says so.
     pub(super) fn formatted_bytes(&mut self, cast: Option<&str>, bytes: &[u8], full: u32) -> bool {
         let tail = if bytes.len() < full as usize {
@@ -104,15 +104,27 @@ impl<S: Sink> Walker<'_, '_, S> {
             } {
                 Hint::Hex => Leaf::Hex(raw),
                 Hint::Octal => Leaf::Octal(raw),
+                // Return addresses and the like are kept as numbers.
+                Hint::None if width == 64 && address >= IMAGE && err_ptr(address).is_none() => {
+                    self.in_image(address, Leaf::Hex(raw))
+                }
                 Hint::None if width == 64 && raw >= KERNEL => Leaf::Hex(raw),
                 Hint::None => Leaf::Unsigned(raw),
             },
             ShapeKind::Bool => Leaf::Bool(raw != 0),
-            ShapeKind::Char { signed } => match raw as u8 {
-                byte @ b' '..=b'~' if width == 8 => Leaf::Char(byte),
-                _ if *signed => Leaf::Signed(sign_extend(raw, width)),
-                _ => Leaf::Unsigned(raw),
-            },
+            ShapeKind::Char { signed } => {
+                let value = if *signed {
+                    sign_extend(raw, width)
+                } else {
+                    raw as i128
+                };
+                // A bitfield of a character type is a number.
+                if width == 8 {
+                    Leaf::Byte(value)
+                } else {
+                    Leaf::Signed(value)
+                }
+            }
             ShapeKind::Float => match width {
                 32 => Leaf::Float(f32::from_bits(raw as u32)),
                 64 => Leaf::Double(f64::from_bits(raw as u64)),
@@ -123,10 +135,7 @@ impl<S: Sink> Walker<'_, '_, S> {
                 (0, _) => Leaf::Null,
                 (_, Some(number)) => Leaf::ErrPtr(number),
                 (_, None) if *function => Leaf::Symbol(address, self.symbols.resolve(address)),
-                (_, None) if address >= IMAGE => match self.symbols.resolve(address) {
-                    Some(symbol) if symbol.offset < SYMBOL_REACH => Leaf::Located(address, symbol),
-                    Some(_) | None => Leaf::Pointer(address),
-                },
+                (_, None) if address >= IMAGE => self.in_image(address, Leaf::Pointer(address)),
                 (_, None) => Leaf::Pointer(address),
             },
             ShapeKind::Void | ShapeKind::Opaque | ShapeKind::Composite { .. } | ShapeKind::Array { .. } => {
@@ -134,6 +143,17 @@ impl<S: Sink> Walker<'_, '_, S> {
             }
         };
         self.sink.leaf(cast, leaf);
+    }
+
+    /// An address of the kernel's image, where symbols are; `otherwise` if none is near.
+    fn in_image<'x>(&self, address: u64, otherwise: Leaf<'x>) -> Leaf<'x>
+    where
+        'w: 'x,
+    {
+        match self.symbols.resolve(address) {
+            Some(symbol) if symbol.offset < SYMBOL_REACH => Leaf::Located(address, symbol),
+            Some(_) | None => otherwise,
+        }
     }
 
     /// Shows a number in the item's format, if it has one that fits.

@@ -75,8 +75,10 @@ pub(super) enum ShapeKind {
     Composite {
         /// Its members.
         members: Box<[Member]>,
-        /// It is `struct list_head`, which is shown short.
+        /// It is `struct list_head`, which has a form of its own.
         list_head: bool,
+        /// It is machinery that a line is enough for: locks, counters, links.
+        short: bool,
     },
     /// What has no value: a function, an undefined struct.
     Opaque,
@@ -106,7 +108,7 @@ pub(super) struct Enum {
     values: Box<[(i128, Box<str>)]>,
     /// Its values have a sign.
     pub(super) signed: bool,
-    /// Each value is zero or a bit of its own, so that their sums mean sets.
+    /// Its values are bits, and sets of them, so that sums mean sets.
     pub(super) flags: bool,
 }
 
@@ -190,7 +192,10 @@ impl<'a> Shapes<'a> {
                 len,
                 text: matches!(self.types.get_stripped(elem), Type::Int(int) if int.is_char && int.size == 1),
             },
-            Type::Struct(composite) | Type::Union(composite) => self.composite(&composite),
+            Type::Struct(composite) | Type::Union(composite) => {
+                let short = is_machinery(&composite.name) || self.typedef_is_machinery(id);
+                self.composite(&composite, short)
+            }
             Type::Enum(e) => ShapeKind::Enum(make_enum(&e)),
             // `strip` leaves no typedef or modifier; the rest is no type of a value.
             Type::Fwd { .. }
@@ -211,7 +216,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    fn composite(&self, composite: &types::Composite) -> ShapeKind {
+    fn composite(&self, composite: &types::Composite, short: bool) -> ShapeKind {
         let members: Box<[Member]> = composite
             .members
             .iter()
@@ -234,7 +239,11 @@ impl<'a> Shapes<'a> {
             && members.len() == 2
             && pointer_at(0, 0)
             && pointer_at(1, 64);
-        ShapeKind::Composite { members, list_head }
+        ShapeKind::Composite {
+            members,
+            list_head,
+            short,
+        }
     }
 
     fn size(&self, id: TypeId) -> u32 {
@@ -293,13 +302,26 @@ impl<'a> Shapes<'a> {
 
     /// The first typedef that has something to say decides.
     fn typedef_hint(&self, id: TypeId) -> Hint {
+        let said = self.typedef(id, |name| match typedef_name_hint(name) {
+            Hint::None => None,
+            hint @ (Hint::Hex | Hint::Octal) => Some(hint),
+        });
+        said.unwrap_or(Hint::None)
+    }
+
+    fn typedef_is_machinery(&self, id: TypeId) -> bool {
+        self.typedef(id, |name| is_machinery(name).then_some(()))
+            .is_some()
+    }
+
+    /// What the first typedef says that has something to say.
+    fn typedef<T>(&self, id: TypeId, says: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut id = id;
         for _ in 0..MAX_TYPEDEFS {
             id = match self.types.get(id) {
                 Type::Typedef(to) => {
-                    let hint = typedef_name_hint(&self.types.name(id));
-                    if hint != Hint::None {
-                        return hint;
+                    if let Some(said) = says(&self.types.name(id)) {
+                        return Some(said);
                     }
                     to
                 }
@@ -316,11 +338,60 @@ impl<'a> Shapes<'a> {
                 | Type::Fwd { .. }
                 | Type::Func { .. }
                 | Type::FuncProto { .. }
-                | Type::Other => return Hint::None,
+                | Type::Other => return None,
             };
         }
-        Hint::None
+        None
     }
+}
+
+/// The kernel's links, locks and counters (include/linux/types.h, spinlock_types.h, mutex_types.h and their like), by struct
+/// tag or typedef. What is in them matters little and would take many lines.
+fn is_machinery(name: &str) -> bool {
+    matches!(
+        name,
+        "hlist_head"
+            | "hlist_node"
+            | "hlist_nulls_head"
+            | "hlist_nulls_node"
+            | "hlist_bl_head"
+            | "hlist_bl_node"
+            | "llist_head"
+            | "llist_node"
+            | "plist_node"
+            | "rb_node"
+            | "rb_root"
+            | "rb_root_cached"
+            | "callback_head"
+            | "rcu_head"
+            | "atomic_t"
+            | "atomic64_t"
+            | "atomic_long_t"
+            | "refcount_t"
+            | "refcount_struct"
+            | "kref"
+            | "percpu_ref"
+            | "lockref"
+            | "spinlock"
+            | "spinlock_t"
+            | "raw_spinlock"
+            | "raw_spinlock_t"
+            | "rwlock_t"
+            | "local_lock_t"
+            | "seqcount"
+            | "seqcount_t"
+            | "seqcount_spinlock"
+            | "seqlock_t"
+            | "mutex"
+            | "rw_semaphore"
+            | "percpu_rw_semaphore"
+            | "semaphore"
+            | "completion"
+            | "wait_queue_head"
+            | "wait_queue_head_t"
+            | "swait_queue_head"
+            | "lockdep_map"
+    )
 }
 
 /// What the name of a member or a value says: anything that is called flags is a set of flags.
@@ -354,19 +425,28 @@ fn make_enum(e: &types::Enum) -> Enum {
     // Stable, so that of several names of one value the first declared stays.
     values.sort_by_key(|(value, _)| *value);
     values.dedup_by_key(|(value, _)| *value);
-    let bits = values
-        .iter()
-        .filter(|(value, _)| value.count_ones() == 1 && *value > 0)
-        .count();
-    let all_bits = values
-        .iter()
-        .all(|(value, _)| *value == 0 || (*value > 0 && value.count_ones() == 1));
+    let flags = are_flags(&values);
     Enum {
         values: values.into(),
         signed: e.signed,
-        // Fewer than three bits could as well be the numbers 0, 1 and 2.
-        flags: all_bits && bits >= 3,
+        flags,
     }
+}
+
+/// Whether the values of an enum, each there once, are bits and sets of them, and not just numbers.
+fn are_flags(values: &[(i128, Box<str>)]) -> bool {
+    let is_bit = |value: i128| value > 0 && value.count_ones() == 1;
+    let bits = values.iter().filter(|(value, _)| is_bit(*value));
+    let (count, known) = bits.fold((0, 0), |(count, known), (bit, _)| (count + 1, known | *bit));
+    let sets = values
+        .iter()
+        .filter(|(value, _)| *value != 0 && !is_bit(*value))
+        .count();
+    let made_of_bits = values.iter().all(|(value, _)| *value >= 0 && value & !known == 0);
+    let positive = values.iter().filter(|(value, _)| *value > 0).count() as i128;
+    let numbered = values.last().is_some_and(|(last, _)| *last == positive);
+    // Fewer than three bits could as well be the numbers 0, 1 and 2, and an enum that names many sets counts.
+    made_of_bits && count >= 3 && 2 * sets <= count && !numbered
 }
 
 fn without_qualifiers(text: &str) -> String {
@@ -420,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_sets_need_three_bits_and_nothing_else() {
+    fn flag_sets_need_three_bits_and_nothing_but_sets_of_them() {
         let e = |values: &[i128]| {
             make_enum(&types::Enum {
                 name: "e".into(),
@@ -435,6 +515,12 @@ mod tests {
         assert!(!e(&[0, 1, 2]));
         assert!(!e(&[0, 1, 2, 3]));
         assert!(!e(&[-1, 1, 2, 4]));
+        // A mask for all of them changes nothing, and neither does a set that has a name.
+        assert!(e(&[1, 2, 4, 7]));
+        assert!(e(&[1, 2, 4, 8, 3, 12]));
+        assert!(!e(&[1, 2, 4, 15]));
+        assert!(!e(&[0, 1, 2, 3, 4]));
+        assert!(!e(&[1, 2, 3, 4, 5, 6, 8]));
         assert!(!e(&[]));
     }
 }

@@ -1,11 +1,16 @@
 //! The line between what a value is and how it is written. The walker goes through a record and tells a [`Sink`] what
 //! it finds; each output format is one sink. Plain data and one trait; never decides what is shown.
 
+use crate::wire::Phase;
+
 use super::Symbol;
 use super::shape::Enum;
 
 /// One output format.
 pub(super) trait Sink {
+    /// Whether neighbouring elements of an array that are equal may be told as one that repeats.
+    const FOLDS: bool;
+
     /// A record is too short to tell what it is. Nothing follows.
     fn no_event(&mut self);
     /// A record of a number that no layout has. Nothing follows.
@@ -16,7 +21,7 @@ pub(super) trait Sink {
     fn end_event(&mut self);
     /// A value of the event begins; then come, at most once each and in this order, `pointer`, and one of `fault`, `no_pointer`,
     /// `leaf` and `open`.
-    fn begin_item(&mut self, label: &str, is_return: bool);
+    fn begin_item(&mut self, label: &Label);
     /// The value is a pointer, and what it points to follows.
     fn pointer(&mut self, address: u64);
     /// The value is a pointer to nothing that could be shown: NULL or an error. Nothing follows.
@@ -29,8 +34,8 @@ pub(super) trait Sink {
     fn truncated(&mut self);
     /// A value without parts. No cast: the type is clear.
     fn leaf(&mut self, cast: Option<&str>, leaf: Leaf<'_>);
-    /// A struct, union or array begins.
-    fn open(&mut self, cast: Option<&str>, brackets: Brackets);
+    /// A struct, union or array begins. A short one, with all that is in it, need not take lines of its own.
+    fn open(&mut self, cast: Option<&str>, brackets: Brackets, short: bool);
     /// A member begins; an element if there is no name, a member of an anonymous type if the name is empty.
     fn begin_member(&mut self, name: Option<&str>);
     /// It ends. It stands for so many equal elements.
@@ -47,10 +52,29 @@ pub(super) trait Sink {
 
 /// What every event has.
 pub(super) struct Event<'x> {
+    /// The time as it is to be shown: aligned text, or a value of JSON.
+    pub(super) stamp: &'x str,
+    /// Nanoseconds of the monotonic clock.
     pub(super) time: u64,
     pub(super) cpu: u32,
     pub(super) pid: u32,
+    pub(super) tid: u32,
+    /// The function or tracepoint.
     pub(super) name: &'x str,
+    pub(super) phase: Phase,
+    /// Which of the queries it belongs to.
+    pub(super) query: usize,
+}
+
+/// What a value is called.
+#[derive(Debug)]
+pub(super) struct Label {
+    /// As text, safe to print.
+    pub(super) text: Box<str>,
+    /// As a key of a JSON object, with its quotes and the colon. No two values of an event have the same.
+    pub(super) key: Box<str>,
+    /// It is the function's return value.
+    pub(super) is_return: bool,
 }
 
 /// What a struct, union or array stands in.
@@ -127,8 +151,10 @@ pub(super) enum Leaf<'x> {
     Binary(u128),
     /// A boolean.
     Bool(bool),
-    /// A character.
+    /// What was asked for as a character.
     Char(u8),
+    /// A value of a character type: the character, if it is a printable one.
+    Byte(i128),
     /// An enum's value that has a name.
     Name(&'x str),
     /// A value of an enum that is a set of bits, and has no name of its own.

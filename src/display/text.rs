@@ -3,9 +3,10 @@
 
 use std::fmt::Write;
 
+use super::digits::{padded, push_hex, spaces};
 use super::leaf::{self, TRUNCATED};
 use super::paint::{Paint, Style};
-use super::sink::{Brackets, Cut, Event, Leaf, Mark, Sink, Tail};
+use super::sink::{Brackets, Cut, Event, Label, Leaf, Mark, Sink, Tail};
 
 /// Columns before a value's label.
 const LABEL_INDENT: usize = 35;
@@ -24,6 +25,8 @@ pub(super) struct TextSink<'o> {
     level: usize,
     /// The innermost of them has nothing in it yet.
     empty: bool,
+    /// How many of them are in one that takes no lines of its own, itself counted.
+    short: usize,
     /// The event has nothing in it yet.
     first: bool,
 }
@@ -36,6 +39,7 @@ impl<'o> TextSink<'o> {
             paint,
             level: 0,
             empty: true,
+            short: 0,
             first: true,
         }
     }
@@ -89,6 +93,8 @@ impl<'o> TextSink<'o> {
 }
 
 impl Sink for TextSink<'_> {
+    const FOLDS: bool = true;
+
     fn no_event(&mut self) {
         self.out.push_str(TRUNCATED);
         self.out.push_str("\n\n");
@@ -99,7 +105,7 @@ impl Sink for TextSink<'_> {
     }
 
     fn begin_event(&mut self, event: &Event<'_>) {
-        let _ = write!(self.out, "{:16} {:4} {:8} ", event.time, event.cpu, event.pid);
+        head(self.out, event);
         self.paint.start(self.out, Style::Bold);
         self.out.push_str(event.name);
         self.paint.end(self.out);
@@ -114,22 +120,25 @@ impl Sink for TextSink<'_> {
         self.out.push_str(");\n\n");
     }
 
-    fn begin_item(&mut self, label: &str, _is_return: bool) {
+    fn begin_item(&mut self, label: &Label) {
         if !self.first {
             self.out.push_str(",\n");
         }
         self.first = false;
         spaces(self.out, LABEL_INDENT);
         self.paint.start(self.out, Style::Bold);
-        self.out.push_str(label);
+        self.out.push_str(&label.text);
         self.paint.end(self.out);
         self.out.push_str(" = ");
         self.level = 0;
+        self.short = 0;
         self.empty = true;
     }
 
     fn pointer(&mut self, address: u64) {
-        let _ = write!(self.out, "*({address:#x})");
+        self.out.push_str("*(");
+        push_hex(self.out, u128::from(address));
+        self.out.push(')');
     }
 
     fn no_pointer(&mut self, _cast: &str, leaf: Leaf<'_>) {
@@ -161,6 +170,10 @@ impl Sink for TextSink<'_> {
         if self.level == 0 {
             self.line(VALUE_INDENT);
         }
+        if self.short > 0 {
+            // One line in which types would be most of the text.
+            return leaf::write(self.out, &leaf);
+        }
         self.cast(cast);
         match leaf {
             Leaf::Void => self.out.push_str("(void)"),
@@ -172,6 +185,7 @@ impl Sink for TextSink<'_> {
             | Leaf::Binary(_)
             | Leaf::Bool(_)
             | Leaf::Char(_)
+            | Leaf::Byte(_)
             | Leaf::Name(_)
             | Leaf::Flags(..)
             | Leaf::Float(_)
@@ -193,17 +207,36 @@ impl Sink for TextSink<'_> {
         }
     }
 
-    fn open(&mut self, cast: Option<&str>, brackets: Brackets) {
+    fn open(&mut self, cast: Option<&str>, brackets: Brackets, short: bool) {
         if self.level == 0 {
             self.line(VALUE_INDENT);
         }
-        self.cast(cast);
+        if self.short == 0 {
+            self.cast(cast);
+        }
+        if short || self.short > 0 {
+            self.short += 1;
+        }
         self.out.push(brackets.open());
         self.level += 1;
         self.empty = true;
     }
 
     fn begin_member(&mut self, name: Option<&str>) {
+        if self.short > 0 {
+            if !self.empty {
+                self.out.push_str(", ");
+            }
+            self.empty = false;
+            if let Some(name) = name
+                && !name.is_empty()
+            {
+                self.out.push('.');
+                self.out.push_str(name);
+                self.out.push('=');
+            }
+            return;
+        }
         self.inner_line();
         if let Some(name) = name
             && !name.is_empty()
@@ -218,10 +251,21 @@ impl Sink for TextSink<'_> {
         if repeats > 1 {
             let _ = write!(self.out, " <repeats {repeats} times>");
         }
-        self.out.push_str(",\n");
+        self.empty = false;
+        if self.short == 0 {
+            self.out.push_str(",\n");
+        }
     }
 
     fn cut(&mut self, cut: Cut) {
+        if self.short > 0 {
+            if !self.empty {
+                self.out.push_str(", ");
+            }
+            self.empty = false;
+            let _ = leaf::cut(self.out, cut);
+            return;
+        }
         self.inner_line();
         let _ = leaf::cut(self.out, cut);
         self.out.push('\n');
@@ -229,7 +273,9 @@ impl Sink for TextSink<'_> {
 
     fn close(&mut self, brackets: Brackets) {
         self.level = self.level.saturating_sub(1);
-        if self.empty {
+        if self.short > 0 {
+            self.short -= 1;
+        } else if self.empty {
             // ksnoop closes an empty struct on a line of its own only where the struct is the whole value.
             if self.level == 0 {
                 self.line(VALUE_INDENT);
@@ -254,17 +300,20 @@ impl Sink for TextSink<'_> {
     }
 }
 
-/// The header line; ksnoop's.
-pub(super) fn header() -> String {
-    format!("{:>16} {:>4} {:>8} {}\n", "TIME", "CPU", "PID", "FUNCTION/ARGS")
+/// The header line, ksnoop's, with so many columns for the time.
+pub(super) fn header(time: usize) -> String {
+    format!(
+        "{:>time$} {:>4} {:>8} {}\n",
+        "TIME", "CPU", "PID", "FUNCTION/ARGS"
+    )
 }
 
-fn spaces(out: &mut String, count: usize) {
-    const SPACES: &str = "                                                                ";
-    let mut left = count;
-    while left > 0 {
-        let now = left.min(SPACES.len());
-        out.push_str(&SPACES[..now]);
-        left -= now;
-    }
+/// Time, CPU and process, as both text formats begin.
+pub(super) fn head(out: &mut String, event: &Event<'_>) {
+    out.push_str(event.stamp);
+    out.push(' ');
+    padded(out, u64::from(event.cpu), 4);
+    out.push(' ');
+    padded(out, u64::from(event.pid), 8);
+    out.push(' ');
 }

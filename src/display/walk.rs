@@ -10,15 +10,13 @@ use crate::wire::{self, Format, ItemLayout, ValueLayout};
 use super::bytes::{all_zero, bits, c_string, read_le, u32_at, u64_at};
 use super::leaf::err_ptr;
 use super::shape::{Hint, Member, Shape, ShapeKind, Shapes};
-use super::sink::{Brackets, Cut, Leaf, Sink, Tail};
+use super::sink::{Brackets, Cut, Label, Leaf, Sink, Tail};
 use super::{Options, Symbols};
 
 /// What is worked out once for each value of a layout.
 pub(super) struct ItemPlan {
-    /// Its label, safe to print.
-    pub(super) label: Box<str>,
-    /// It is the function's return value.
-    pub(super) is_return: bool,
+    /// What it is called.
+    pub(super) label: Label,
     /// The shape of its type.
     pub(super) shape: Rc<Shape>,
     /// The shape of what it points to.
@@ -83,7 +81,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         };
         self.format = layout.format;
         self.budget = BUDGET;
-        self.sink.begin_item(&plan.label, plan.is_return);
+        self.sink.begin_item(&plan.label);
         let complete = if fault != 0 {
             self.faulted(plan, layout, fault, value)
         } else {
@@ -247,7 +245,11 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         };
         let cast = place.cast(shape);
         match &shape.kind {
-            ShapeKind::Composite { members, list_head } => {
+            ShapeKind::Composite {
+                members,
+                list_head,
+                short,
+            } => {
                 if *list_head && let (Some(next), Some(prev)) = (u64_at(bytes, 0), u64_at(bytes, 8)) {
                     self.sink.leaf(cast, Leaf::List(next, prev));
                     return true;
@@ -256,7 +258,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                     self.sink.leaf(cast, Leaf::Elided(Brackets::Curly));
                     return true;
                 }
-                self.sink.open(cast, Brackets::Curly);
+                self.sink.open(cast, Brackets::Curly, *short);
                 let shown = self.members(members, bytes, place);
                 if let Some(cut) = place.cut {
                     self.sink.cut(cut);
@@ -275,7 +277,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 } else if place.depth >= DEPTH_MAX {
                     self.sink.leaf(cast, Leaf::Elided(Brackets::Square));
                 } else {
-                    self.sink.open(cast, Brackets::Square);
+                    self.sink.open(cast, Brackets::Square, false);
                     let elem = self.shapes.of(*elem);
                     self.elements(&elem, *elem_size as usize, *len, bytes, place);
                     if let Some(cut) = place.cut {
@@ -394,8 +396,12 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
             };
             self.budget = left;
             let this = element(index);
-            let run = 1 + (index + 1..end).take_while(|next| element(*next) == this).count();
-            let repeats = if run >= FOLD { run } else { 1 };
+            let repeats = if S::FOLDS {
+                let run = 1 + (index + 1..end).take_while(|next| element(*next) == this).count();
+                if run >= FOLD { run } else { 1 }
+            } else {
+                1
+            };
             self.sink.begin_member(None);
             self.value(elem, this, place);
             self.sink.end_member(repeats as u32);

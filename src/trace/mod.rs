@@ -3,8 +3,10 @@
 
 mod explain;
 mod ladder;
+mod order;
 mod output;
 mod rungs;
+mod status;
 mod targets;
 
 use std::io::Write;
@@ -82,7 +84,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
 
 /// Tells what is wrong with a query.
 fn refuse(cli: &Cli, text: &str, diags: &[ksnoop_jit::diag::Diagnostic]) -> Failure {
-    tell(text, diags, cli.color);
+    tell(cli, text, diags);
     Failure::Query
 }
 
@@ -146,6 +148,7 @@ fn dump_all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) -> Resul
 }
 
 fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<(), Failure> {
+    let start = runtime::clock::monotonic();
     // From here on a signal ends the run in order.
     let signals = Signals::catch()?;
     let mut target = target;
@@ -174,13 +177,16 @@ fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<
             tell_attached(query, one);
         }
     }
+    let layouts: Vec<RecordLayout> = running.iter().flat_map(|one| one.layouts.clone()).collect();
+    let texts: Vec<&str> = asked.iter().map(|query| query.text.as_str()).collect();
+    let mut output = Output::open(cli, types, &layouts, &texts, start)?;
     if let Some(child) = &mut child {
         events.watch(child.as_fd(), CHILD)?;
         child.go()?;
     }
-    let layouts: Vec<RecordLayout> = running.iter().flat_map(|one| one.layouts.clone()).collect();
-    let mut output = Output::open(cli, types, &layouts)?;
-    let printed = output.pump(cli, &mut events, &signals, child.as_mut());
+    let lost = || counters(&maps, asked, LOST);
+    let printed = output.pump(cli, &mut events, &signals, child.as_mut(), lost);
+    output.end_status();
     finish(cli, asked, running, events, output, printed, signals)
 }
 
@@ -230,37 +236,43 @@ fn finish(
         done += links;
     }
     printed?;
-    events.drain_all(|record| output.record(cli, record));
-    output.flush()?;
-    if let Some(error) = output.failed.take() {
-        return Err(error.into());
-    }
+    events.drain_all(|record| output.record(record));
     let Some(first) = loaded.first() else {
         return Ok(());
     };
-    for (index, query) in asked.iter().enumerate() {
-        let counter = |which: u32| -> Result<u64, Failure> {
-            match first.maps().percpu_u64(lower::COUNTS, 2 * index as u32 + which) {
-                Ok(all) => Ok(all.iter().sum()),
-                Err(runtime::RuntimeError::NoSuch { .. }) => Ok(0),
-                Err(error) => Err(error.into()),
-            }
-        };
-        let (lost, faults) = (counter(0)?, counter(1)?);
-        let name = &query.name;
-        if lost > 0 {
-            complain(&format!(
-                "{name}: {lost} events lost, the buffer was full (-P makes it larger)"
-            ));
-        }
-        if faults > 0 {
-            complain(&format!(
-                "{name}: in {faults} predicates a pointer was bad, so they did not hold"
-            ));
-        }
+    let lost = counters(first.maps(), asked, LOST)?;
+    let faults = counters(first.maps(), asked, FAULTS)?;
+    let summary = output.finish(&lost, &faults)?;
+    for (name, count) in lost.iter().filter(|(_, count)| *count > 0) {
+        complain(&format!(
+            "{name}: {count} events lost, the buffer was full (-P makes it larger)"
+        ));
+    }
+    for (name, count) in faults.iter().filter(|(_, count)| *count > 0) {
+        complain(&format!(
+            "{name}: in {count} predicates a pointer was bad, so they did not hold"
+        ));
     }
     if cli.verbose > 0 {
-        complain(&format!("{} events", output.count));
+        complain(&summary.to_string());
     }
     Ok(())
+}
+
+/// Which of a query's two counters (`lower::COUNTS`): events that found the buffer full, predicates with a bad pointer.
+const LOST: u32 = 0;
+const FAULTS: u32 = 1;
+
+/// One counter of each query, with the name of what it traces.
+fn counters(maps: &runtime::Maps, asked: &[Asked], which: u32) -> Result<Vec<(String, u64)>, Failure> {
+    let mut counters = Vec::new();
+    for (index, query) in asked.iter().enumerate() {
+        let count = match maps.percpu_u64(lower::COUNTS, 2 * index as u32 + which) {
+            Ok(all) => all.iter().sum(),
+            Err(runtime::RuntimeError::NoSuch { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        counters.push((query.name.clone(), count));
+    }
+    Ok(counters)
 }

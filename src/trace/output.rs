@@ -1,85 +1,119 @@
-//! Where events go. In: records from the ring buffer. Out: their text on stdout or in a file, until a signal, the end of the
-//! command, a count or a time ends the run.
+//! Where events go. In: records from the ring buffer. Out: their text on stdout or in a file, in the order of their times, until a
+//! signal, the end of the command, a count or a time ends the run.
 
-use std::io::{BufWriter, IsTerminal, Write};
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ksnoop_jit::display::{Layout, Options, Printer, Symbol, Symbols};
+use ksnoop_jit::display::{Clock, Header, Layout, Notice, Options, Printer, Stamp, Symbol, Symbols, Thread};
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
-use runtime::{Child, Events, Signals};
+use runtime::{Child, Events, Signals, clock};
 
+use super::order::{Order, WINDOW};
+use super::status::Status;
 use super::{CHILD, SIGNAL};
 use crate::Failure;
 use crate::cli::{self, Cli};
 
 /// Where events go.
 pub(super) struct Output<'a> {
-    printer: Printer<'a>,
-    writer: BufWriter<Box<dyn Write>>,
-    line: String,
-    symbols: Kallsyms,
-    pub(super) count: u64,
-    pub(super) failed: Option<std::io::Error>,
+    page: Page<'a>,
+    order: Order,
+    status: Status,
+    /// When the clocks, the losses and the status line are to be looked at again.
+    tick: Instant,
+    /// Losses that have been told in the output.
+    lost: Vec<u64>,
 }
 
+/// What has been written, and what is about to be.
+struct Page<'a> {
+    printer: Printer<'a>,
+    /// Text that has not been written yet.
+    text: String,
+    sink: Box<dyn Write>,
+    symbols: Kallsyms,
+    /// Threads that a trace has the names of; `None` where nobody asks for them.
+    threads: Option<BTreeSet<(u32, u32, u32)>>,
+    /// When tracing began, by the monotonic clock.
+    start: u64,
+    bytes: u64,
+    count: u64,
+    wanted: Option<u64>,
+    failed: Option<std::io::Error>,
+}
+
+/// Bytes of text that are written at once.
+const WRITE: usize = 1 << 16;
+/// Records after which those that are old enough are handed out.
+const BATCH: usize = 4096;
+/// How often clocks and losses are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
 impl<'a> Output<'a> {
+    /// Opens the output and writes what comes before events.
     pub(super) fn open(
         cli: &Cli,
         types: &'a Types,
         layouts: &'a [RecordLayout],
+        queries: &[&str],
+        start: u64,
     ) -> Result<Output<'a>, Failure> {
-        let format = match cli.format {
-            cli::Format::Text => Layout::Text,
-            cli::Format::Compact => Layout::Compact,
-        };
-        let mut options = Options::new(format);
-        options.depth = cli.depth.unwrap_or(options.depth);
-        options.max_array = cli.max_array.unwrap_or(options.max_array).max(1);
-        options.max_string = cli.max_string.unwrap_or(options.max_string);
-        options.zeros = cli.zeros;
-        options.color = match cli.color {
-            cli::When::Always => true,
-            cli::When::Never => false,
-            cli::When::Auto => {
-                cli.output.is_none()
-                    && std::io::stdout().is_terminal()
-                    && std::env::var_os("NO_COLOR").is_none()
-            }
-        };
+        let to_terminal = cli.output.is_none() && std::io::stdout().is_terminal();
         let sink: Box<dyn Write> = match &cli.output {
             Some(path) => Box::new(
                 std::fs::File::create(path).with_context(|| format!("can't write {}", path.display()))?,
             ),
             None => Box::new(std::io::stdout()),
         };
-        let printer = Printer::new(types, layouts, options);
-        let mut writer = BufWriter::with_capacity(1 << 16, sink);
-        if cli.format == cli::Format::Text {
-            writer.write_all(printer.header().as_bytes())?;
-            writer.flush()?;
-        }
-        let symbols = Kallsyms(runtime::symbols::Symbols::new());
-        Ok(Output {
+        let printer = Printer::new(types, layouts, options(cli, to_terminal));
+        let threads = match cli.format {
+            cli::Format::Chrome => Some(BTreeSet::new()),
+            cli::Format::Text | cli::Format::Compact | cli::Format::Json => None,
+        };
+        let mut page = Page {
             printer,
-            writer,
-            line: String::new(),
-            symbols,
+            text: String::with_capacity(2 * WRITE),
+            sink,
+            symbols: Kallsyms(runtime::symbols::Symbols::new()),
+            threads,
+            start,
+            bytes: 0,
             count: 0,
+            wanted: cli.count,
             failed: None,
-        })
+        };
+        page.set_clock();
+        page.printer.begin(queries, &mut page.text);
+        let mut output = Output {
+            page,
+            order: Order::default(),
+            status: Status::new(to_terminal),
+            tick: Instant::now() + TICK,
+            lost: vec![0; queries.len()],
+        };
+        output.flush()?;
+        Ok(output)
     }
 
-    /// Prints events until something ends the run.
+    /// Takes the status line away: from here on others write to stderr.
+    pub(super) fn end_status(&mut self) {
+        self.status.end();
+    }
+
+    /// Prints events until something ends the run. `lost` counts the events of each query that found the buffer full.
     pub(super) fn pump(
         &mut self,
         cli: &Cli,
         events: &mut Events,
         signals: &Signals,
         mut child: Option<&mut Child>,
+        lost: impl Fn() -> Result<Vec<(String, u64)>, Failure>,
     ) -> Result<(), Failure> {
         let end = cli.duration.map(|duration| Instant::now() + duration);
         if cli.count == Some(0) {
@@ -90,13 +124,17 @@ impl<'a> Output<'a> {
             if left == Some(Duration::ZERO) {
                 return Ok(());
             }
-            let wake = events.poll(left, |record| self.record(cli, record))?;
+            // What is held back is to be shown in time, whether or not more comes.
+            let soon = (self.order.len() > 0).then_some(Duration::from_nanos(WINDOW));
+            let tick = self.wants_ticks(cli).then_some(TICK);
+            let wait = [left, soon, tick].into_iter().flatten().min();
+            let before = clock::monotonic();
+            let wake = events.poll(wait, |record| self.record(record))?;
+            // What was stamped before the buffer was looked at has come, if it was not held up for longer than the window.
+            let flow = self.release(before.saturating_sub(WINDOW));
             // What has come is shown at once; while more keeps coming, writes stay large.
             self.flush()?;
-            if let Some(error) = self.failed.take() {
-                return Err(error.into());
-            }
-            if wake.stopped || (wake.is_ready(SIGNAL) && signals.take().is_some()) {
+            if flow.is_break() || wake.stopped || (wake.is_ready(SIGNAL) && signals.take().is_some()) {
                 return Ok(());
             }
             if wake.is_ready(CHILD)
@@ -105,30 +143,244 @@ impl<'a> Output<'a> {
             {
                 return Ok(());
             }
+            if self.wants_ticks(cli) && Instant::now() >= self.tick {
+                self.tick = Instant::now() + TICK;
+                self.page.set_clock();
+                let lost = lost()?;
+                self.tell_losses(&lost);
+                self.status
+                    .tick(self.page.count, lost.iter().map(|(_, count)| count).sum());
+            }
         }
     }
 
-    /// One event; breaks off when there are enough, or nobody reads on.
-    pub(super) fn record(&mut self, cli: &Cli, record: &[u8]) -> ControlFlow<()> {
-        if cli.count.is_some_and(|count| self.count >= count) {
-            return ControlFlow::Break(());
-        }
-        self.line.clear();
-        self.printer.event(record, &mut self.line, &self.symbols);
-        if let Err(error) = self.writer.write_all(self.line.as_bytes()) {
-            self.failed = Some(error);
-            return ControlFlow::Break(());
-        }
-        self.count += 1;
-        if cli.count.is_some_and(|count| self.count >= count) {
-            return ControlFlow::Break(());
+    /// One record; breaks off when there are enough, or nobody reads on.
+    pub(super) fn record(&mut self, record: &[u8]) -> ControlFlow<()> {
+        // A record without a time is no event of ours, and says so in its place.
+        let time = Header::of(record).map_or(0, |header| header.time);
+        self.order.push(time, record);
+        if self.order.len().is_multiple_of(BATCH) {
+            return self.release(clock::monotonic().saturating_sub(WINDOW));
         }
         ControlFlow::Continue(())
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.writer.flush()?)
+    /// The end of the run: nothing more comes, so nothing is held back.
+    pub(super) fn finish(
+        &mut self,
+        lost: &[(String, u64)],
+        faults: &[(String, u64)],
+    ) -> Result<Summary, Failure> {
+        let _ = self.release(u64::MAX);
+        self.tell_losses(lost);
+        let page = &mut self.page;
+        for (query, (name, count)) in faults.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
+            let count = *count;
+            page.printer
+                .notice(&Notice::Faults { name, query, count }, &mut page.text);
+        }
+        let lost: u64 = lost.iter().map(|(_, count)| count).sum();
+        let notice = Notice::End {
+            events: page.count,
+            lost,
+            late: self.order.late,
+        };
+        page.printer.notice(&notice, &mut page.text);
+        page.printer.end(&mut page.text);
+        self.flush()?;
+        Ok(Summary {
+            events: self.page.count,
+            bytes: self.page.bytes,
+            lost,
+            faults: faults.iter().map(|(_, count)| count).sum(),
+            late: self.order.late,
+            nanos: clock::monotonic().saturating_sub(self.page.start),
+        })
     }
+
+    fn release(&mut self, until: u64) -> ControlFlow<()> {
+        let page = &mut self.page;
+        let status = &self.status;
+        self.order.release(until, |record| page.print(record, status))
+    }
+
+    /// Whether anything is to be done now and then: a line to keep up, losses to tell in the output, a clock to follow.
+    fn wants_ticks(&self, cli: &Cli) -> bool {
+        self.status.is_on()
+            || matches!(cli.format, cli::Format::Json | cli::Format::Chrome)
+            || matches!(cli.time, cli::Time::Wall | cli::Time::Boot)
+    }
+
+    fn tell_losses(&mut self, lost: &[(String, u64)]) {
+        for (query, ((name, count), told)) in lost.iter().zip(&mut self.lost).enumerate() {
+            if *count > *told {
+                *told = *count;
+                let count = *count;
+                let page = &mut self.page;
+                page.printer
+                    .notice(&Notice::Lost { name, query, count }, &mut page.text);
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.page.write(&self.status);
+        if let Some(error) = self.page.failed.take() {
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
+
+/// What a run was, for `-v`.
+pub(super) struct Summary {
+    events: u64,
+    bytes: u64,
+    lost: u64,
+    faults: u64,
+    late: u64,
+    nanos: u64,
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.nanos as f64 / 1e9;
+        let rate = self.events as f64 / seconds.max(0.001);
+        write!(
+            f,
+            "{} events in {seconds:.1} s ({rate:.0}/s), {} bytes written, {} lost, {} faults in predicates",
+            self.events, self.bytes, self.lost, self.faults
+        )?;
+        if self.late > 0 {
+            write!(
+                f,
+                ", {} out of order by more than {} ms",
+                self.late,
+                WINDOW / 1_000_000
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Page<'_> {
+    /// One event; breaks off when there are enough, or nobody reads on.
+    fn print(&mut self, record: &[u8], status: &Status) -> ControlFlow<()> {
+        let enough = |count: u64| self.wanted.is_some_and(|wanted| count >= wanted);
+        if enough(self.count) {
+            return ControlFlow::Break(());
+        }
+        self.count += 1;
+        let done = enough(self.count);
+        if self.threads.is_some() {
+            self.introduce(record);
+        }
+        self.printer.event(record, &mut self.text, &self.symbols);
+        if self.text.len() >= WRITE {
+            self.write(status);
+        }
+        if done || self.failed.is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Writes what there is to write.
+    fn write(&mut self, status: &Status) {
+        if self.text.is_empty() {
+            return;
+        }
+        status.make_way();
+        let written = self
+            .sink
+            .write_all(self.text.as_bytes())
+            .and_then(|()| self.sink.flush());
+        status.come_back();
+        self.bytes += self.text.len() as u64;
+        self.text.clear();
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Tells a thread's names before its first event.
+    fn introduce(&mut self, record: &[u8]) {
+        let (Some(header), Some(known)) = (Header::of(record), &mut self.threads) else {
+            return;
+        };
+        // Thread 0 is the idle task, another on each CPU.
+        let idle = header.tid == 0;
+        let cpu = if idle { header.cpu } else { 0 };
+        if !known.insert((header.pid, header.tid, cpu)) {
+            return;
+        }
+        let (pid, tid) = (header.pid, header.tid);
+        let read = |path: String| {
+            std::fs::read(path)
+                .ok()
+                .map(|name| String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
+        };
+        let process = if idle {
+            Some("idle".to_string())
+        } else {
+            read(format!("/proc/{pid}/comm"))
+        };
+        let name = if idle {
+            Some(format!("swapper/{cpu}"))
+        } else {
+            read(format!("/proc/{pid}/task/{tid}/comm"))
+        };
+        let thread = Thread {
+            pid,
+            tid,
+            cpu: header.cpu,
+            process: process.as_deref(),
+            name: name.as_deref(),
+        };
+        self.printer.thread(&thread, &mut self.text);
+    }
+
+    fn set_clock(&mut self) {
+        let offsets = clock::offsets();
+        self.printer.set_clock(Clock {
+            wall: offsets.wall,
+            boot: offsets.boot,
+            zone: offsets.zone,
+            start: self.start,
+        });
+    }
+}
+
+/// What the command line says about how events are written.
+fn options(cli: &Cli, to_terminal: bool) -> Options {
+    let mut options = Options::new(match cli.format {
+        cli::Format::Text => Layout::Text,
+        cli::Format::Compact => Layout::Compact,
+        cli::Format::Json => Layout::Json,
+        cli::Format::Chrome => Layout::Chrome,
+    });
+    options.depth = cli.depth.unwrap_or(options.depth);
+    options.max_array = cli.max_array.unwrap_or(options.max_array).max(1);
+    options.max_string = cli.max_string.unwrap_or(options.max_string);
+    options.zeros = cli.zeros;
+    options.stamp = match cli.time {
+        cli::Time::Monotonic => Stamp::Monotonic,
+        cli::Time::Boot => Stamp::Boot,
+        cli::Time::Wall => Stamp::Wall,
+        cli::Time::Relative => Stamp::Relative,
+        cli::Time::Delta => Stamp::Delta,
+    };
+    options.color = match cli.color {
+        cli::When::Always => true,
+        cli::When::Never => false,
+        // NO_COLOR counts if it is there and not empty (no-color.org).
+        cli::When::Auto => to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    let terminal =
+        to_terminal.then(|| runtime::terminal::columns(std::io::stdout().as_fd()).map_or(80, u32::from));
+    options.columns = cli.width.or(terminal).unwrap_or(0);
+    options
 }
 
 /// The running kernel's symbols, for display.
@@ -136,11 +388,11 @@ struct Kallsyms(runtime::symbols::Symbols);
 
 impl Symbols for Kallsyms {
     fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
-        let (symbol, offset) = self.0.resolve_addr(address)?;
+        let place = self.0.resolve_addr(address)?;
         Some(Symbol {
-            name: symbol.name.into(),
-            offset,
-            module: symbol.module.map(Into::into),
+            name: place.name.into(),
+            offset: place.offset,
+            module: place.module.map(Into::into),
         })
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn understand(
         match parser::parse(text) {
             Ok(query) => parsed.push((text.as_str(), query)),
             Err(diags) => {
-                tell(text, &diags.into_vec(), cli.color);
+                tell(cli, text, &diags.into_vec());
                 wrong = true;
             }
         }
@@ -122,7 +122,7 @@ pub(super) fn understand(
                 self::many(cli, text, query, module.as_ref(), name, &patterns, types, limits)?
             }
             None => compile::understand(text, types, limits).map(|resolved| {
-                tell(text, &resolved.warnings, cli.color);
+                tell(cli, text, &resolved.warnings);
                 Asked {
                     text: (*text).to_string(),
                     name: resolved.query.probe.func().name.clone(),
@@ -133,7 +133,7 @@ pub(super) fn understand(
         match made {
             Ok(one) => asked.push(one),
             Err(diags) => {
-                tell(text, &diags, cli.color);
+                tell(cli, text, &diags);
                 wrong = true;
             }
         }
@@ -200,7 +200,7 @@ fn many(
         Ok(made) => made,
         Err(diags) => return Ok(Err(diags)),
     };
-    tell(text, &fits.warnings, cli.color);
+    tell(cli, text, &fits.warnings);
     let mut asked = Asked {
         text: text.to_string(),
         name: name.node.clone(),

@@ -178,7 +178,7 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
 
 /// A record that the program could have made. In the faulty one, each item failed at the first step that is in its text, or,
 /// if it is itself a pointer that no step is in, at what it points to.
-fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
+pub(super) fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
     let mut record = vec![0; layout.size as usize];
     put(&mut record, wire::EVENT, &layout.event.to_le_bytes());
     put(&mut record, wire::CPU, &3u32.to_le_bytes());

@@ -4,6 +4,7 @@ mod bless;
 mod diagnostics;
 mod exec;
 mod golden;
+mod json;
 mod judge;
 mod machine;
 mod reference;

@@ -51,7 +51,8 @@ fn an_event_looks_as_ksnoop_prints_it() {
     let record = record(&layout, &[(0, 0, &628u64.to_le_bytes()), (0, 0, &skb)]);
     let layouts = [layout];
     let mut printer = Printer::new(&types, &layouts, Options::new(TEXT));
-    let mut out = printer.header();
+    let mut out = String::new();
+    printer.begin(&[], &mut out);
     printer.event(&record, &mut out, &NoSymbols);
     let wanted = r#"            TIME  CPU      PID FUNCTION/ARGS
      45161385520    1      366 ip_rcv(
@@ -70,11 +71,7 @@ fn an_event_looks_as_ksnoop_prints_it() {
                                      .len = (unsigned int)628,
                                      .mac_len = (short int)14,
                                      .data = (unsigned char *)0xffff88800574a410,
-                                     .users = (refcount_t){
-                                      .refs = (atomic_t){
-                                       .counter = (int)1,
-                                      },
-                                     },
+                                     .users = (refcount_t){.refs={.counter=1}},
                                     }
                                );
 

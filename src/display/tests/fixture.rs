@@ -175,9 +175,15 @@ impl Symbols for TwoSymbols {
 
 pub(super) fn print(types: &Types, options: Options, layout: &RecordLayout, record: &[u8]) -> String {
     let layouts = [layout.clone()];
-    let mut printer = Printer::new(types, &layouts, options);
     let mut out = String::new();
+    let chrome = options.format == Layout::Chrome;
+    let mut printer = Printer::new(types, &layouts, options);
+    if chrome {
+        // Only with its brackets is a trace JSON.
+        printer.begin(&[], &mut out);
+    }
     printer.event(record, &mut out, &TwoSymbols);
+    printer.end(&mut out);
     out
 }
 
@@ -232,12 +238,17 @@ pub(super) fn memory(
         format,
         ..item("x", value, CType::Btf(id(ty)))
     };
-    let compact = options.format == Layout::Compact;
-    if compact {
+    let frame = match options.format {
+        Layout::Text => None,
+        Layout::Compact => Some(("(x=", ")\n")),
+        Layout::Json => Some(("\"values\":{\"x\":", "}}\n")),
+        Layout::Chrome => Some((",\"x\":", "}}\n]\n")),
+    };
+    if let Some((before, behind)) = frame {
         let layout = layout(Phase::Entry, vec![item]);
         let text = print(types, options, &layout, &record(&layout, &[(0, 0, bytes)]));
-        let (_, text) = text.split_once("(x=").expect("a label");
-        return text.strip_suffix(")\n").expect("an end").to_string();
+        let (_, text) = text.split_once(before).expect("a label");
+        return text.strip_suffix(behind).expect("an end").to_string();
     }
     let text = value_text(types, options, item, (0, 0, bytes));
     text.strip_prefix("x = \n").expect("a label").to_string()

@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 use crate::ctype::CType;
-use crate::display::{Layout, Options};
+use crate::display::{Layout, Options, Stamp};
 use crate::types::write::{Field, INT_BOOL, INT_CHAR, INT_SIGNED};
 use crate::wire::{Format, ItemLayout, Phase, ValueLayout};
 
@@ -51,6 +51,14 @@ const FORMATS: [Option<Format>; 14] = [
     Some(Format::Errno),
     Some(Format::Dump),
     Some(Format::BigEndian),
+];
+
+const STAMPS: [Stamp; 5] = [
+    Stamp::Monotonic,
+    Stamp::Boot,
+    Stamp::Wall,
+    Stamp::Relative,
+    Stamp::Delta,
 ];
 
 /// Types that refer to each other, to themselves and to nothing, with sizes and offsets of all kinds.
@@ -156,7 +164,7 @@ fn random_records_of_random_layouts_of_random_types() {
             if bytes.len() >= 4 && random.below(10) != 0 {
                 bytes[..4].copy_from_slice(&layout.event.to_le_bytes());
             }
-            for format in [Layout::Text, Layout::Compact] {
+            for format in [Layout::Text, Layout::Compact, Layout::Json, Layout::Chrome] {
                 let options = Options {
                     format,
                     depth: random.odd(),
@@ -164,14 +172,21 @@ fn random_records_of_random_layouts_of_random_types() {
                     max_array: random.odd(),
                     zeros: random.below(2) == 0,
                     color: false,
+                    stamp: STAMPS[random.below(5) as usize],
+                    columns: random.below(3) * 40,
                 };
                 let shown = print(&types, options.clone(), &layout, &bytes);
+                if matches!(format, Layout::Json | Layout::Chrome) {
+                    let read = serde_json::from_str::<serde_json::Value>(&shown);
+                    assert!(read.is_ok(), "round {round}: {read:?}: {shown}");
+                }
                 assert!(shown.ends_with('\n'));
                 assert!(
                     shown.chars().all(|c| c == '\n' || !c.is_control()),
                     "round {round}: {shown}"
                 );
-                assert!(format != Layout::Compact || shown.matches('\n').count() == 1);
+                let lines = shown.matches('\n').count();
+                assert!(!matches!(format, Layout::Compact | Layout::Json) || lines == 1);
                 assert_eq!(shown, print(&types, options, &layout, &bytes), "the same again");
             }
         }
@@ -193,13 +208,16 @@ fn a_struct_that_contains_itself_twice_ends() {
     );
     assert_eq!(s, own);
     let types = f.types();
-    for format in [Layout::Text, Layout::Compact] {
+    for format in [Layout::Text, Layout::Compact, Layout::Json] {
         let options = Options {
             depth: u32::MAX,
             ..Options::new(format)
         };
         let shown = memory(&types, options, s, None, &[1; 8]);
-        assert!(shown.contains("too much to show"));
+        assert!(shown.contains(match format {
+            Layout::Text | Layout::Compact => "too much to show",
+            Layout::Json | Layout::Chrome => "\"reason\":\"size\"",
+        }));
         assert!(shown.len() < 10_000_000, "{}", shown.len());
     }
 }
