@@ -80,7 +80,10 @@ pub(crate) struct Cli {
     /// How functions and tracepoints are hooked
     #[arg(long, value_enum, default_value_t = Attach::Auto)]
     pub(crate) attach: Attach,
-    /// Trace more functions at once than is sensible
+    /// Where a name is that of several functions, trace all of them
+    #[arg(long)]
+    pub(crate) all_instances: bool,
+    /// Trace more functions at once than is sensible, and those that tracing itself needs
     #[arg(long)]
     pub(crate) force: bool,
     /// How kernel memory is read

@@ -339,6 +339,12 @@ codes! {
     UnknownTracepoint = "E0204",
     /// A kind of target that this build can't trace.
     UnsupportedTarget = "E0205",
+    /// A function that exists and that nothing can be attached to.
+    Untraceable = "E0206",
+    /// A copy of a function that the compiler made for itself.
+    CompilerCopy = "E0207",
+    /// More functions than are traced at once.
+    TooManyFunctions = "E0208",
     /// A name that is no argument, built-in, constant or function.
     UnknownName = "E0210",
     /// An enum constant that has different values in different enums.

@@ -103,6 +103,13 @@ pub fn module_names() -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Whether a module is loaded, with type information or without. Dashes in its name are underscores to the kernel.
+pub fn module_is_loaded(name: &str) -> bool {
+    !name.is_empty()
+        && !name.contains(['/', '.'])
+        && Path::new("/sys/module").join(name).join("initstate").exists()
+}
+
 /// The kernel's BTF object of a module (or of `vmlinux`), which a program on a module's function is loaded with.
 ///
 /// # Errors

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::error::{Result, RuntimeError};
+use crate::perf::{self, Pmu};
+use crate::sys;
 
 /// What a symbol is, by nm's letters as kallsyms prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +143,20 @@ impl Symbols {
         Ok(out)
     }
 
+    /// Every symbol of a function at exactly this address: a function may have several names.
+    ///
+    /// # Errors
+    /// [`RuntimeError::File`] if kallsyms can't be read.
+    pub fn at(&self, addr: u64) -> Result<Vec<Symbol>> {
+        let mut out = vec![];
+        self.each(|line| {
+            if line.kind() != SymbolKind::Other && line.addr() == addr {
+                out.push(line.symbol());
+            }
+        })?;
+        Ok(out)
+    }
+
     /// The function or variable that `addr` lies in; `None` if it lies in none, or addresses are hidden. Reads all of kallsyms
     /// the first time (some MB are kept). Kernels built without `CONFIG_KALLSYMS_ALL` list no variables.
     pub fn resolve_addr(&self, addr: u64) -> Option<Place<'_>> {
@@ -211,6 +227,46 @@ impl Symbols {
             }
         })
         .map_err(fail)
+    }
+}
+
+/// How many functions have a name, as far as the kernel can tell without a search of kallsyms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// None.
+    None,
+    /// One.
+    One,
+    /// Several, some of them maybe in modules.
+    Several,
+    /// This kernel doesn't tell.
+    Unknown,
+}
+
+/// Asks how many functions are called `name`, in `module` if one is given. Since 6.6 a kprobe on a name that is not the only one
+/// is refused (kernel/trace/trace_kprobe.c, `create_local_trace_kprobe`), and that before it is looked at whether
+/// there may be a probe: so a return probe is asked for where none can be, behind the function's first byte, and the error
+/// tells. Nothing is probed.
+pub fn count_named(name: &str, module: Option<&str>) -> Count {
+    if sys::kernel_version(&sys::kernel_release()) < (6, 6) {
+        return Count::Unknown;
+    }
+    let full = match module {
+        Some(module) => format!("{module}:{name}"),
+        None => name.to_owned(),
+    };
+    let Ok(full) = std::ffi::CString::new(full) else {
+        return Count::Unknown;
+    };
+    let place = perf::Place::Symbol(&full, 1);
+    match Pmu::Kprobe.exists().and_then(|()| Pmu::Kprobe.open(&place, true)) {
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) => Count::Several,
+            Some(libc::ENOENT) => Count::None,
+            Some(libc::EINVAL) => Count::One,
+            Some(_) | None => Count::Unknown,
+        },
+        Ok(_) => Count::Unknown,
     }
 }
 

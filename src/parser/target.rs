@@ -10,6 +10,7 @@ use nom::sequence::preceded;
 
 use super::ast::{Ident, Target, TargetKind};
 use crate::diag::{Code, Diagnostic};
+use crate::select;
 use crate::span::Span;
 
 /// Reads the target at the beginning of `src`.
@@ -81,7 +82,7 @@ impl Class {
     fn has(self, c: char) -> bool {
         let glob = matches!(c, '*' | '?' | '[' | ']');
         match self {
-            Class::Function => c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || glob,
+            Class::Function => c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | '@' | ',') || glob,
             Class::Module => c.is_ascii_alphanumeric() || matches!(c, '_' | '-'),
             Class::Tracepoint => c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || glob,
             Class::Binary | Class::Symbol | Class::Usdt => {
@@ -256,17 +257,59 @@ fn check(part: &Ident, class: Class) -> Result<(), Box<Diagnostic>> {
             "add a `]`, as in `tcp_[rs]*`",
         );
     }
-    let digit = part.node.starts_with(|c: char| c.is_ascii_digit());
-    if class == Class::Function && digit {
-        let span = Span::new(part.span.start as usize, part.span.start as usize + 1);
-        let help = "to trace a kernel function, give its name";
-        return error(
-            Code::BadTarget,
-            span,
-            "the name of a function can't begin with a digit",
-            "a digit",
-            help,
-        );
+    if class == Class::Function {
+        check_names(part)?;
+    }
+    Ok(())
+}
+
+/// A list of functions: each a name or pattern, or one alone by its address, `0xADDRESS` or `FUNC@0xADDRESS`.
+fn check_names(part: &Ident) -> Result<(), Box<Diagnostic>> {
+    let mut at = part.span.start as usize;
+    let alone = !part.node.contains(',');
+    for name in part.node.split(',') {
+        let span = Span::new(at, at + name.len());
+        at += name.len() + 1;
+        if name.is_empty() {
+            let help = "write a list as `vfs_read,vfs_write(file)`, without spaces";
+            return error(
+                Code::MissingTargetPart,
+                Span::new(span.start as usize, span.start as usize),
+                "a name is missing in this list",
+                "expected a function here",
+                help,
+            );
+        }
+        let (before, address) = match name.split_once('@') {
+            Some((before, address)) => (before, Some(address)),
+            None if name.starts_with("0x") || name.starts_with("0X") => ("", Some(name)),
+            None => (name, None),
+        };
+        if let Some(address) = address
+            && (select::address(address).is_none() || !alone)
+        {
+            let help = if alone {
+                "an address is written as kallsyms has it, with `0x` before it: `FUNC@0xffffffff81234560`"
+            } else {
+                "give a function by its address in a query of its own"
+            };
+            return error(
+                Code::BadTarget,
+                span,
+                "this is no address of a function",
+                "not an address here",
+                help,
+            );
+        }
+        if before.starts_with(|c: char| c.is_ascii_digit()) {
+            return error(
+                Code::BadTarget,
+                Span::new(span.start as usize, span.start as usize + 1),
+                "the name of a function can't begin with a digit",
+                "a digit",
+                "to trace a kernel function, give its name, or its address with `0x` before it",
+            );
+        }
     }
     Ok(())
 }

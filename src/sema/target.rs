@@ -3,6 +3,7 @@
 
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, TargetKind};
+use crate::select::{self, Names};
 use crate::suggest::nearest;
 use crate::typed::Probe;
 use crate::types::{Func, Types};
@@ -54,18 +55,21 @@ pub(super) fn resolve(target: &ast::Target, types: &Types) -> Result<Probe, Box<
 
 fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Result<Func, Box<Diagnostic>> {
     let wanted = name.node.as_str();
-    if wanted.contains(['*', '?', '[']) {
-        return Err(Box::new(
-            Diagnostic::error(
-                Code::UnsupportedTarget,
-                name.span,
-                "a pattern has to be expanded first",
-            )
-            .label("names many functions"),
-        ));
+    match select::names(wanted) {
+        Names::One { address: None, .. } => {}
+        Names::One { .. } | Names::Many(_) => {
+            return Err(Box::new(
+                Diagnostic::error(
+                    Code::UnsupportedTarget,
+                    name.span,
+                    "this target has to be looked up in the running kernel first",
+                )
+                .label("not a single name"),
+            ));
+        }
     }
     // The compiler's suffix is not in BTF: `tcp_grow_window.isra.0` has the prototype of `tcp_grow_window`.
-    let stem = wanted.split('.').next().unwrap_or(wanted);
+    let stem = select::stem(wanted);
     let mut found = types.functions_named(stem);
     if let Some(module) = module {
         let Some(number) = types.module_named(&module.node) else {
@@ -83,23 +87,31 @@ fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Re
         // Without a module's name, the kernel itself comes first.
         found.retain(|func| func.id.module == 0);
     }
-    let mut prototypes: Vec<String> = found.iter().map(|func| types.prototype(func)).collect();
-    prototypes.dedup();
-    if prototypes.len() > 1 {
+    // What BTF has twice in one place, word for word, is one function.
+    let mut prototypes: Vec<(u16, String)> = Vec::new();
+    found.retain(|func| {
+        let prototype = (func.id.module, types.prototype(func));
+        let new = !prototypes.contains(&prototype);
+        if new {
+            prototypes.push(prototype);
+        }
+        new
+    });
+    if found.len() > 1 {
         let mut diag = Diagnostic::error(
             Code::AmbiguousFunction,
             name.span,
             format!("`{stem}` is the name of {} functions", found.len()),
         )
         .label("which one is meant?");
-        for (func, prototype) in found.iter().zip(&prototypes) {
-            diag = diag.note(format!("in {}: {prototype}", types.module_name(func.id.module)));
+        for (module, prototype) in &prototypes {
+            diag = diag.note(format!("in {}: {prototype}", types.module_name(*module)));
         }
         let first = found[0].id.module;
         let diag = if found.iter().all(|func| func.id.module == first) {
             diag.note("a module's name does not choose between them: they are in the same one")
         } else {
-            diag.help("`MODULE:FUNC` chooses one")
+            diag.help("`MODULE:FUNC` chooses one, `--all-instances` takes them all")
         };
         return Err(Box::new(diag));
     }

@@ -1,32 +1,97 @@
 //! Why a function can't be hooked. In: a query and an error of the kernel's. Out: the reason in words, from the kernel's symbols
 //! and lists.
 
+use ksnoop_jit::select;
 use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::Types;
 use ksnoop_jit_runtime as runtime;
 use runtime::Capabilities;
 
+use super::targets::Place;
 use crate::Failure;
 
-/// Why a trampoline on a module's function would end up on another function: before 6.3 the kernel looks for its name
-/// among all symbols and takes the first (31bf1dbccfb0, "bpf: Fix attaching fentry/fexit/fmod_ret/lsm to modules").
-pub(super) fn takes_another(query: &typed::Query, types: &Types) -> Option<String> {
-    let Probe::Function(func) = &query.probe else {
-        return None;
-    };
-    if func.id.module == 0 || Capabilities::detect().version() >= (6, 3) {
-        return None;
+/// Functions that the programs themselves, or the trampolines around them, run through: a program there could run inside of
+/// itself, or wait for a lock that the same CPU holds. Kernels protect themselves from some of these only (`btf_id_deny`,
+/// kernel/bpf/verifier.c). kprobes are safe there: no kprobe program runs while another does on the same CPU
+/// (`bpf_prog_active`, kernel/trace/bpf_trace.c).
+const DENIED: &[&str] = &[
+    // Locks that maps and the ring buffer take.
+    "*queued_spin_lock_slowpath",
+    "queued_read_lock_slowpath",
+    "queued_write_lock_slowpath",
+    "pv_*spin*",
+    "__pv_*spin*",
+    "_raw_spin_*",
+    "_raw_read_*",
+    "_raw_write_*",
+    "do_raw_spin_*",
+    "rqspinlock_*",
+    "lock_acquire",
+    "lock_release",
+    // Around every program.
+    "__bpf_prog_enter*",
+    "__bpf_prog_exit*",
+    "__bpf_tramp_enter",
+    "__bpf_tramp_exit",
+    "migrate_disable",
+    "migrate_enable",
+    "preempt_count_add",
+    "preempt_count_sub",
+    "__rcu_read_lock",
+    "__rcu_read_unlock",
+    "rcu_read_unlock_strict",
+    "rcu_read_unlock_special",
+    // Helpers and maps.
+    "bpf_*",
+    "____bpf_*",
+    "__bpf_*",
+    "htab_*",
+    "__htab_*",
+    "alloc_htab_elem",
+    "free_htab_elem",
+    "array_map_*",
+    "percpu_array_*",
+    "pcpu_freelist_*",
+    "__pcpu_freelist_*",
+    "stack_map_*",
+    "copy_from_kernel_nofault*",
+    "copy_from_user_nofault",
+    "strncpy_from_kernel_nofault",
+    "strncpy_from_user_nofault",
+    "irq_work_queue",
+    "__irq_work_queue_local",
+    "ktime_get_mono_fast_ns",
+];
+
+/// Whether a function is one that programs themselves run through.
+pub(super) fn denied(name: &str) -> bool {
+    DENIED.iter().any(|pattern| select::glob(pattern, name))
+}
+
+/// Why a BPF trampoline must not be put there.
+pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option<String> {
+    if !place.by_type {
+        return Some(format!(
+            "BTF does not tell which of the functions `{}` stands for",
+            select::stem(&place.func.name)
+        ));
     }
-    let found = runtime::symbols::Symbols::new().lookup(&[&func.name]).ok()?;
-    let own = types.module_name(func.id.module);
-    let other = found
-        .iter()
-        .find(|symbol| symbol.name == func.name && symbol.module.as_deref() != Some(own))?;
-    let place = other.module.as_deref().unwrap_or("the kernel");
-    Some(format!(
-        "this kernel can't tell `{}` in {own} from the one in {place}",
-        func.name
-    ))
+    if denied(&place.func.name) && !force {
+        return Some(format!(
+            "tracing itself needs `{}`, so that it could deadlock there (`--force` insists)",
+            place.func.name
+        ));
+    }
+    // Before 6.3 the kernel looks for the name among all symbols and takes the first (31bf1dbccfb0, "bpf: Fix attaching
+    // fentry/fexit/fmod_ret/lsm to modules").
+    if place.rival && place.func.id.module != 0 && Capabilities::detect().version() < (6, 3) {
+        return Some(format!(
+            "this kernel can't tell `{}` in {} from others of the name",
+            place.func.name,
+            types.module_name(place.func.id.module)
+        ));
+    }
+    None
 }
 
 /// Adds to an attach error what the kernel's lists say about the function.

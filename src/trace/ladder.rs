@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use ksnoop_jit::compile::{self, Artifact, CompileError, Job};
 use ksnoop_jit::lower::Target;
-use ksnoop_jit::typed;
+use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
-use super::explain::{explained, explanation, takes_another};
+use super::explain::{explained, explanation, no_trampoline};
 use super::rungs::{self, Kernel, Rung};
-use super::targets::{Asked, Family};
+use super::targets::{Asked, Family, Place};
 use crate::cli::Cli;
 use crate::{Failure, complain};
 
@@ -152,7 +152,11 @@ impl<'a> Ladder<'a> {
         let mut refused: Vec<String> = Vec::new();
         for rung in rungs::for_one(self.cli, &family.query) {
             if rung.by_type()
-                && let Some(why) = takes_another(&family.query, self.types)
+                && let Probe::Function(_) = &family.query.probe
+                && let Some(why) = family
+                    .places
+                    .iter()
+                    .find_map(|place| no_trampoline(place, self.types, self.cli.force))
             {
                 refused.push(format!("{}: {why}", rung.name()));
                 continue;
@@ -180,7 +184,8 @@ impl<'a> Ladder<'a> {
         let name_of = |index: usize| family.places.get(index).map_or("", |place| &place.shown);
         let members = Some(family.places.len() as u32);
         for rung in rungs::for_many(self.cli, &family.query) {
-            if self.missing.contains_key(&rung) {
+            let unfit = |place: &Place| no_trampoline(place, self.types, self.cli.force).is_some();
+            if self.missing.contains_key(&rung) || (rung.by_type() && family.places.iter().any(unfit)) {
                 continue;
             }
             match self.attempt(Job { members, ..job }, family, rung)? {

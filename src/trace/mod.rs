@@ -2,6 +2,7 @@
 //! lost. In: the command line's queries. Out: events on stdout, everything else on stderr.
 
 mod explain;
+mod instances;
 mod ladder;
 mod order;
 mod output;

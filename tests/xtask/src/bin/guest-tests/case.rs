@@ -23,6 +23,8 @@ pub(crate) struct Case {
     pub(crate) work: Work,
     pub(crate) scope: Scope,
     pub(crate) end: End,
+    /// What it must say on stderr.
+    pub(crate) tells: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,7 +80,13 @@ impl Case {
             work,
             scope: Scope::All,
             end: End::Interrupted,
+            tells: Vec::new(),
         }
+    }
+
+    pub(crate) fn tells(mut self, part: &str) -> Self {
+        self.tells.push(part.to_owned());
+        self
     }
 
     pub(crate) fn needs(mut self, need: Need) -> Self {
@@ -132,7 +140,11 @@ impl Case {
         let [query] = self.queries.as_slice() else {
             return None;
         };
-        if self.scope != Scope::All || self.end != End::Interrupted {
+        let several = query
+            .split('(')
+            .next()
+            .is_some_and(|target| target.contains([',', '*', '?', '[']));
+        if self.scope != Scope::All || self.end != End::Interrupted || several || !self.tells.is_empty() {
             return None;
         }
         let function = query.split('(').next()?.rsplit(':').next()?;
@@ -275,6 +287,9 @@ impl Case {
             "the tool ended with {}",
             ended.status
         );
+        for part in &self.tells {
+            ensure!(ended.stderr.contains(part), "it does not say `{part}`");
+        }
         let events = output::events(&ended.stdout, false)?;
         match self.scope {
             Scope::All => exactly(wants, &events, guest),

@@ -22,6 +22,14 @@ pub(crate) enum Need {
     Fixture,
     /// The fixture's function that returns 24 bytes, in BTF.
     Ret24Btf,
+    /// The fixture modules, and cookies at kprobes and trampolines.
+    Cookies,
+    /// The fixture modules, and kprobe.multi and kprobe.session.
+    KprobeMulti,
+    /// The fixture modules, and fsession and the trampolines of many functions.
+    TracingMulti,
+    /// A kernel without fsession, kprobe.multi and their like.
+    OldProbes,
     /// bpftool, put there by whoever built the guest.
     Bpftool,
 }
@@ -33,6 +41,21 @@ type Version = (u32, u32);
 const LACKS: &[(Need, Version, Version, &str)] = &[
     (Need::Fixture, (0, 0), (5, 10), "modules have no BTF before 5.11"),
     (Need::Ret24Btf, (0, 0), (5, 10), "modules have no BTF before 5.11"),
+    (Need::Cookies, (0, 0), (5, 10), "cookies begin with 5.15"),
+    // 6.1 could have kprobe.multi; Debian's lacks CONFIG_FPROBE.
+    (Need::KprobeMulti, (0, 0), (6, 1), "this kernel has no fprobe"),
+    (
+        Need::TracingMulti,
+        (0, 0),
+        (6, 18),
+        "fsession and the multi kinds begin with 7.2",
+    ),
+    (
+        Need::OldProbes,
+        (6, 2),
+        (u32::MAX, 0),
+        "this kernel has kprobe.multi",
+    ),
     (
         Need::Ret24Btf,
         (6, 12),
@@ -81,10 +104,13 @@ impl Guest {
     /// Whether what is needed is there; that it is not, on a kernel that could have it, is a failure.
     pub(crate) fn provides(&self, need: Need) -> Result<()> {
         match need {
-            Need::Fixture | Need::Ret24Btf => match &self.fixture {
-                Ok(()) => Ok(()),
-                Err(why) => anyhow::bail!("the fixture modules are not there: {why}"),
-            },
+            Need::Fixture | Need::Ret24Btf | Need::Cookies | Need::KprobeMulti | Need::TracingMulti => {
+                match &self.fixture {
+                    Ok(()) => Ok(()),
+                    Err(why) => anyhow::bail!("the fixture modules are not there: {why}"),
+                }
+            }
+            Need::OldProbes => Ok(()),
             Need::Bpftool => {
                 ensure!(Path::new(BPFTOOL).exists(), "there is no {BPFTOOL} in this guest");
                 Ok(())

@@ -54,6 +54,13 @@ pub(crate) fn cases() -> Vec<Case> {
         device,
     ));
     both(call("kernel.ip_send_skb", IP_SEND, sending_socket));
+    // On 5.10, which has no cookies, each has a program of its own.
+    both(call("kernel.set", "udp_sendmsg,udp_recvmsg(len)", set_entries));
+    both(call(
+        "kernel.set_saved",
+        "udp_sendmsg,udp_recvmsg(len, return > 0)",
+        set_saved,
+    ));
     both(call("kernel.vfs_open", VFS_OPEN, opens).scope(Scope::Mine));
     both(call("kernel.tcp_sendmsg", TCP_SEND, tcp_sizes).scope(Scope::Mine));
     both(call("kernel.openat2", OPENAT2, openat2_all).scope(Scope::Mine));
@@ -220,6 +227,22 @@ fn device() -> Result<Vec<Want>> {
             .int("skb->dev->name[1]", "char", i128::from(b'o'))
             .int("skb->len", "unsigned int", length(1)),
     ])
+}
+
+/// What is sent and what there is room for to receive it.
+fn set_entries() -> Result<Vec<Want>> {
+    Udp::new()?.send(100)?;
+    Ok([("udp_sendmsg", 100), ("udp_recvmsg", 101)]
+        .map(|(function, len)| Want::new(function).int("len", "size_t", len))
+        .to_vec())
+}
+
+fn set_saved() -> Result<Vec<Want>> {
+    let wants = set_entries()?;
+    Ok(wants
+        .into_iter()
+        .map(|want| want.int("return", "int", 100))
+        .collect())
 }
 
 fn three_datagrams() -> Result<Vec<Want>> {

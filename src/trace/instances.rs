@@ -1,0 +1,177 @@
+//! Which function of the running kernel a name stands for. BTF has prototypes by name, without suffixes, without addresses, and
+//! one for several functions that are declared alike; symbols have all that and no types. In: what BTF says. Out: the places
+//! that are meant, or a diagnostic that says what the choice is. Never attaches anything.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use ksnoop_jit::diag::{Code, Diagnostic};
+use ksnoop_jit::select;
+use ksnoop_jit::span::Span;
+use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit_runtime as runtime;
+use runtime::symbols::{Count, Symbol, SymbolKind, Symbols, count_named};
+
+use super::targets::Place;
+use crate::Failure;
+
+/// Copies of a function whose arguments are as its prototype says: a name that link-time optimization made unique.
+const FAITHFUL: &str = ".llvm.";
+/// Parts that are jumped into and never called.
+const NOT_CALLED: &str = ".cold";
+
+/// Looks functions up among the kernel's symbols, which takes it long to write: never when it can be told otherwise that a name
+/// is the only one.
+pub(super) struct Instances {
+    /// Every name that will be asked for, so that one pass is enough.
+    stems: Vec<String>,
+    found: RefCell<Option<BTreeMap<String, Vec<Symbol>>>>,
+    all: bool,
+}
+
+impl Instances {
+    /// `all`: every function of a name is meant.
+    pub(super) fn new(stems: Vec<String>, all: bool) -> Instances {
+        Instances {
+            stems,
+            found: RefCell::new(None),
+            all,
+        }
+    }
+
+    /// Functions called so, or copies of functions called so, in any module.
+    pub(super) fn named(&self, stem: &str) -> Result<Vec<Symbol>, Failure> {
+        let mut found = self.found.borrow_mut();
+        if found.as_ref().is_none_or(|found| !found.contains_key(stem)) {
+            let mut stems = self.stems.clone();
+            stems.push(stem.to_string());
+            let mut by_stem: BTreeMap<String, Vec<Symbol>> =
+                stems.iter().map(|stem| (stem.clone(), Vec::new())).collect();
+            for symbol in Symbols::new().lookup(&stems)? {
+                if symbol.kind == SymbolKind::Other || symbol.name.contains(NOT_CALLED) {
+                    continue;
+                }
+                if let Some(near) = by_stem.get_mut(select::stem(&symbol.name)) {
+                    near.push(symbol);
+                }
+            }
+            *found = Some(by_stem);
+        }
+        Ok(found
+            .as_ref()
+            .and_then(|found| found.get(stem))
+            .cloned()
+            .unwrap_or_default())
+    }
+
+    /// The places that a function of BTF, called `func.name` in the query, stands for.
+    pub(super) fn places(
+        &self,
+        func: &Func,
+        types: &Types,
+        span: Span,
+    ) -> Result<Result<Vec<Place>, Diagnostic>, Failure> {
+        let module = match func.id.module {
+            0 => None,
+            number => Some(types.module_name(number)),
+        };
+        let stem = select::stem(&func.name);
+        let plain = stem == func.name;
+        if !self.all && count_named(&func.name, module) == Count::One {
+            return Ok(Ok(vec![Place {
+                shown: func.name.clone(),
+                func: func.clone(),
+                symbol: None,
+                by_type: plain,
+                rival: false,
+            }]));
+        }
+        let all = self.named(stem)?;
+        let rival = |symbol: &Symbol| symbol.name == func.name && symbol.module.as_deref() != module;
+        let rival = all.iter().any(rival);
+        let mut own: Vec<Symbol> = Vec::new();
+        for symbol in all {
+            if symbol.module.as_deref() == module && own.iter().all(|other| other.addr != symbol.addr) {
+                own.push(symbol);
+            }
+        }
+        let exact: Vec<Symbol> = own
+            .iter()
+            .filter(|symbol| symbol.name == func.name)
+            .cloned()
+            .collect();
+        let (mut chosen, copies) = match (exact.is_empty(), plain) {
+            (false, _) => (exact, false),
+            (true, true) => (own.clone(), true),
+            (true, false) => (Vec::new(), false),
+        };
+        if chosen.is_empty() {
+            return Ok(Err(missing(func, span, &own)));
+        }
+        if chosen.len() > 1 && !self.all {
+            return Ok(Err(choice(func, span, &chosen, module)));
+        }
+        let one = chosen.len() == 1;
+        let places = chosen.drain(..).map(|symbol| Place {
+            shown: if one {
+                func.name.clone()
+            } else {
+                format!("{}@{:#x}", symbol.name, symbol.addr)
+            },
+            func: func.clone(),
+            // A trampoline is attached by the name in BTF, which must then mean this very function.
+            by_type: one && !copies && plain,
+            rival,
+            symbol: Some(symbol),
+        });
+        Ok(Ok(places.collect()))
+    }
+}
+
+/// Whether the compiler may have changed what a function is passed when it made the copy of this name.
+pub(super) fn unfaithful(name: &str) -> bool {
+    select::stem(name) != name && !name.contains(FAITHFUL)
+}
+
+/// What to say of values from such a copy.
+pub(super) fn copy_warning(span: Span, name: &str) -> Diagnostic {
+    Diagnostic::warning(
+        Code::CompilerCopy,
+        span,
+        format!("`{name}` is a copy that the compiler made for itself"),
+    )
+    .label("its arguments may not be those of the prototype")
+}
+
+/// Nothing is called so.
+fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
+    let name = &func.name;
+    let diag = Diagnostic::error(
+        Code::Untraceable,
+        span,
+        format!("there is no place where `{name}` could be probed"),
+    );
+    if own.is_empty() {
+        return diag
+            .label("in BTF, but not among the kernel's symbols")
+            .note("it is inlined wherever it is called");
+    }
+    let names: Vec<String> = own.iter().map(|symbol| format!("`{}`", symbol.name)).collect();
+    diag.label("no such copy")
+        .help(format!("the copies are {}", names.join(", ")))
+}
+
+/// The name means several.
+fn choice(func: &Func, span: Span, found: &[Symbol], module: Option<&str>) -> Diagnostic {
+    let mut diag = Diagnostic::error(
+        Code::AmbiguousFunction,
+        span,
+        format!("`{}` is the name of {} functions", func.name, found.len()),
+    )
+    .label("which one is meant?");
+    for symbol in found {
+        let place = module.map_or(String::new(), |module| format!("{module}:"));
+        diag = diag.note(format!("`{place}{}@{:#x}`", symbol.name, symbol.addr));
+    }
+    diag.help("one of these names chooses, `--all-instances` takes them all")
+}
