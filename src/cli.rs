@@ -11,6 +11,7 @@ use clap::{ArgAction, Parser, ValueEnum};
     version,
     about = "Trace the kernel: each query is compiled straight to a BPF program",
     override_usage = "ksnoop-jit [OPTIONS] QUERY...\n       ksnoop-jit info FUNC|tp:EVENT...\n       ksnoop-jit type 'struct sk_buff'...\n       ksnoop-jit list GLOB...\n       ksnoop-jit features",
+    group(clap::ArgGroup::new("root").args(["pid", "command"]).multiple(true)),
     after_help = "A query:  ip_rcv(skb->len > 0xff, skb)     tp:sched_switch(prev->comm, next->pid)     do_sys_openat2"
 )]
 pub(crate) struct Cli {
@@ -30,6 +31,18 @@ pub(crate) struct Cli {
     /// Only this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<u32>,
+    /// Only tasks whose name matches this pattern
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) comm: Option<String>,
+    /// Only tasks in this cgroup (version 2), or below it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// With -c or -p: the processes that it starts too, and those that they start
+    #[arg(long, requires = "root")]
+    pub(crate) follow: bool,
+    /// Only where the functions call one another, the first one the second, and so on
+    #[arg(short = 's', long)]
+    pub(crate) stack: bool,
     /// End after so many events
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
@@ -201,6 +214,8 @@ pub(crate) enum Command {
     List,
     /// Tell what the kernel can do.
     Features,
+    /// Tell how the tool is used.
+    Help,
 }
 
 impl Cli {
@@ -212,12 +227,13 @@ impl Cli {
             ("type", Command::Type),
             ("list", Command::List),
             ("features", Command::Features),
+            ("help", Command::Help),
         ];
         let Some((first, rest)) = self.words.split_first() else {
             return (Command::Trace, &[]);
         };
         // A short word could be a function; a function with nothing after it is a query.
-        let cut = first.len() >= 2 && (!rest.is_empty() || first == "features");
+        let cut = first.len() >= 2 && (!rest.is_empty() || first == "features" || first == "help");
         match all
             .iter()
             .find(|(name, _)| cut && name.starts_with(first.as_str()))

@@ -104,28 +104,83 @@ pub fn generate(
     job: Job,
 ) -> Result<Artifact, CompileError> {
     let mut programs: Vec<Lowered> = Vec::new();
-    let mut event_number = job.first_event;
-    for event in &query.events {
-        let id = Id {
-            event: event_number,
-            query: job.query,
-            queries: job.queries,
-            shared: job.members.is_some(),
-            keepers: job.keepers,
-        };
-        let made = lower::lower(query, event, types, target, kinds(event.phase, job.way), id)
+    let id = |event| Id {
+        event,
+        query: job.query,
+        queries: job.queries,
+        shared: job.members.is_some(),
+        keepers: job.keepers,
+    };
+    let mut next_event = job.first_event;
+    if let Some(chain) = &target.chain {
+        programs = lower::chain::lower(query, types, target, chain, job.way, id(next_event))
             .map_err(CompileError::Unsupported)?;
-        // Each program is named after its event's number, and there may be two for one.
-        event_number += (made.len() as u32).max(job.members.unwrap_or(1));
-        programs.extend(made);
+        next_event += programs.len() as u32;
+    } else {
+        for event in &query.events {
+            let kind = kinds(event.phase, job.way);
+            let made = lower::lower(query, event, types, target, kind, id(next_event))
+                .map_err(CompileError::Unsupported)?;
+            // Each program is named after its event's number, and there may be two for one.
+            next_event += (made.len() as u32).max(job.members.unwrap_or(1));
+            programs.extend(made);
+        }
     }
+    object_of(programs, &query.text, types, next_event)
+}
+
+/// The programs that keep the set of followed processes ([`lower::FOLLOWED`]). An error says what of that these types don't have.
+pub fn follow(types: &Types) -> Result<Artifact, CompileError> {
+    let understood = |text| {
+        understand(text, types, Limits::default()).map_err(|diags| {
+            let why: Vec<&str> = diags.iter().map(|diag| diag.message.as_str()).collect();
+            CompileError::Unsupported(format!("children can't be followed: {}", why.join("; ")))
+        })
+    };
+    let (fork, free) = (understood(lower::follow::FORK)?, understood(lower::follow::FREE)?);
+    let target = Target::default();
+    let programs = lower::follow::lower(&fork.query, &free.query, types, &target);
+    object_of(programs, lower::follow::FORK, types, 0)
+}
+
+/// What `--comm` asks for, as a condition on the task's name. Diagnostics are about the text that comes with them.
+pub fn comm_filter(pattern: &str, types: &Types) -> Result<typed::Expr, (String, Vec<Diagnostic>)> {
+    let mut literal = String::new();
+    for c in pattern.chars() {
+        if matches!(c, '"' | '\\') {
+            literal.push('\\');
+        }
+        literal.push(c);
+    }
+    // Any target will do, as the condition is about none.
+    let text = format!("tp:sched_switch() if comm =~ \"{literal}\"");
+    let resolved = match understand(&text, types, Limits::default()) {
+        Ok(resolved) => resolved,
+        Err(diags) => return Err((text, diags)),
+    };
+    let mut predicates = resolved
+        .query
+        .events
+        .into_iter()
+        .flat_map(|event| event.predicates);
+    match predicates.next() {
+        Some(predicate) => Ok(predicate.cond),
+        None => unreachable!("bug in ksnoop-jit: the condition is a predicate"),
+    }
+}
+
+fn object_of(
+    programs: Vec<Lowered>,
+    text: &str,
+    types: &Types,
+    next_event: u32,
+) -> Result<Artifact, CompileError> {
     let funcs: Vec<ir::Func> = programs.iter().map(|lowered| lowered.func.clone()).collect();
-    let object =
-        codegen::compile(&funcs, std::slice::from_ref(&query.text), types).map_err(CompileError::Codegen)?;
+    let object = codegen::compile(&funcs, &[text.to_string()], types).map_err(CompileError::Codegen)?;
     Ok(Artifact {
         object,
         programs,
-        next_event: event_number,
+        next_event,
     })
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use clap::CommandFactory;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::TargetKind;
 use ksnoop_jit::suggest::nearest;
@@ -197,6 +198,12 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
         }
     }
     pattern[p..].iter().all(|c| *c == b'*')
+}
+
+/// How the tool is used.
+pub(crate) fn help() -> Result<(), Failure> {
+    write!(std::io::stdout().lock(), "{}", Cli::command().render_long_help())?;
+    Ok(())
 }
 
 /// What the running kernel can do.

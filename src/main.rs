@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Type => explore::layout(&cli, words),
         Command::List => explore::list(&cli, words),
         Command::Features => explore::features(&cli),
+        Command::Help => explore::help(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

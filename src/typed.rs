@@ -331,6 +331,8 @@ pub enum Builtin {
     Cgroup,
     /// The current task, a `struct task_struct *`.
     Task,
+    /// Nanoseconds from the call's entry to its return. Only at return.
+    Duration,
 }
 
 /// Something in memory, and the way to it from a base. Two are equal if they mean the same, as with [`Expr`].
@@ -524,6 +526,25 @@ impl Place {
             ty: self.ty.clone(),
             span: self.span,
         }
+    }
+}
+
+impl Event {
+    /// Calls `visit` for every expression of its items and predicates, and all in them.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        for item in &self.items {
+            item.source.walk(visit);
+        }
+        for predicate in &self.predicates {
+            predicate.cond.walk(visit);
+        }
+    }
+
+    /// Whether any part of it is such an expression.
+    pub fn mentions(&self, kind: &ExprKind) -> bool {
+        let mut found = false;
+        self.walk(&mut |expr| found |= expr.kind == *kind);
+        found
     }
 }
 

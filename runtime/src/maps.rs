@@ -41,6 +41,15 @@ impl Maps {
         self.by_name.keys().map(String::as_str)
     }
 
+    /// Adds the maps of `other` whose names are not there yet.
+    pub fn extend(&mut self, other: &Maps) {
+        for (name, map) in &other.by_name {
+            self.by_name
+                .entry(name.clone())
+                .or_insert_with(|| Arc::clone(map));
+        }
+    }
+
     /// Size in bytes of a key, of a value (per CPU, rounded up to 8 for per-CPU maps), and number of entries.
     ///
     /// # Errors

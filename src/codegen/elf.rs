@@ -155,6 +155,7 @@ fn map_type(kind: MapKind) -> u32 {
         MapKind::PercpuHash => 5,
         MapKind::PercpuArray => 6,
         MapKind::StackTrace => 7,
+        MapKind::CgroupArray => 8,
         MapKind::LruHash => 9,
         MapKind::Ringbuf => 27,
     }

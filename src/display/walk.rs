@@ -142,6 +142,13 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
             ValueLayout::String { capacity } => {
                 let wanted = length.min(*capacity);
                 let bytes = clip(value, wanted);
+                // A task's name comes in 16 bytes, of which a NUL ends the text.
+                let text = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+                let whole = bytes.len() == wanted as usize;
+                let (bytes, wanted) = match text < bytes.len() {
+                    true => (clip(bytes, text as u32), text as u32),
+                    false => (bytes, wanted),
+                };
                 let cast = value_cast(shape);
                 let leaf = match layout.format {
                     Some(Format::Dump) => Leaf::Dump(bytes, Tail::Whole),
@@ -162,7 +169,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                     | None => self.text(bytes, wanted, wanted.saturating_add(1) >= *capacity),
                 };
                 self.sink.leaf(cast, leaf);
-                (bytes.len() == wanted as usize).then_some(())
+                whole.then_some(())
             }
             ValueLayout::Buffer { capacity } => {
                 let wanted = length.min(*capacity);

@@ -258,6 +258,12 @@ impl Builder {
         self.cast(Type::Ptr(space), src)
     }
 
+    /// Whether any block that has ended may go to this one.
+    pub fn is_target(&self, block: Block) -> bool {
+        let ends = self.func.blocks.values().filter_map(|data| data.end.as_ref());
+        ends.flat_map(Terminator::targets).any(|to| to.block == block)
+    }
+
     /// Ends the block: go on there.
     pub fn jump(&mut self, block: Block, args: &[Value]) {
         self.end(Terminator::Jump(call(block, args)));

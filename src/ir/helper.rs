@@ -35,7 +35,7 @@ const KFUNC_FROM: i32 = 0x6b66_0000;
 
 impl Helper {
     /// All of them.
-    pub const ALL: [Helper; 27] = [
+    pub const ALL: [Helper; 28] = [
         Helper::MapLookupElem,
         Helper::MapUpdateElem,
         Helper::MapDeleteElem,
@@ -47,6 +47,7 @@ impl Helper {
         Helper::GetCurrentTask,
         Helper::GetCurrentTaskBtf,
         Helper::GetCurrentCgroupId,
+        Helper::CurrentTaskUnderCgroup,
         Helper::GetStackid,
         Helper::GetStack,
         Helper::ProbeReadUser,
@@ -82,6 +83,7 @@ impl Helper {
             | Helper::GetCurrentTask
             | Helper::GetCurrentTaskBtf
             | Helper::GetCurrentCgroupId
+            | Helper::CurrentTaskUnderCgroup
             | Helper::GetStackid
             | Helper::GetStack
             | Helper::ProbeReadUser
@@ -112,6 +114,7 @@ impl Helper {
             Helper::GetCurrentComm => 16,
             Helper::GetStackid => 27,
             Helper::GetCurrentTask => 35,
+            Helper::CurrentTaskUnderCgroup => 37,
             Helper::GetStack => 67,
             Helper::GetCurrentCgroupId => 80,
             Helper::ProbeReadUser => 112,
@@ -146,6 +149,7 @@ impl Helper {
             Helper::GetCurrentTask => "get_current_task",
             Helper::GetCurrentTaskBtf => "get_current_task_btf",
             Helper::GetCurrentCgroupId => "get_current_cgroup_id",
+            Helper::CurrentTaskUnderCgroup => "current_task_under_cgroup",
             Helper::GetStackid => "get_stackid",
             Helper::GetStack => "get_stack",
             Helper::ProbeReadUser => "probe_read_user",
@@ -185,7 +189,7 @@ impl Helper {
             Helper::ProbeReadKernel | Helper::ProbeReadKernelStr => &[Memory, Size, Kernel],
             Helper::RingbufReserve => &[Map, Size, Number],
             Helper::RingbufSubmit | Helper::RingbufDiscard => &[Record, Number],
-            Helper::RingbufQuery => &[Map, Number],
+            Helper::RingbufQuery | Helper::CurrentTaskUnderCgroup => &[Map, Number],
             Helper::GetFuncIp | Helper::GetAttachCookie | Helper::SessionIsReturn | Helper::SessionCookie => {
                 &[Ctx]
             }
@@ -212,6 +216,7 @@ impl Helper {
             | Helper::GetCurrentUidGid
             | Helper::GetCurrentComm
             | Helper::GetCurrentCgroupId
+            | Helper::CurrentTaskUnderCgroup
             | Helper::GetStackid
             | Helper::GetStack
             | Helper::ProbeReadUser

@@ -156,6 +156,8 @@ pub enum Helper {
     GetCurrentTaskBtf,
     /// `get_current_cgroup_id()`.
     GetCurrentCgroupId,
+    /// `current_task_under_cgroup(map, index)`.
+    CurrentTaskUnderCgroup,
     /// `get_stackid(ctx, map, flags)`.
     GetStackid,
     /// `get_stack(ctx, buf, size, flags)`.

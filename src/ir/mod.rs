@@ -169,6 +169,8 @@ pub enum MapKind {
     LruHash,
     /// `BPF_MAP_TYPE_STACK_TRACE`.
     StackTrace,
+    /// `BPF_MAP_TYPE_CGROUP_ARRAY`.
+    CgroupArray,
     /// `BPF_MAP_TYPE_RINGBUF`.
     Ringbuf,
 }

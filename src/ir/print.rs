@@ -358,6 +358,7 @@ pub(super) fn map_kind(kind: MapKind) -> &'static str {
         MapKind::PercpuArray => "percpu_array",
         MapKind::LruHash => "lru_hash",
         MapKind::StackTrace => "stack_trace",
+        MapKind::CgroupArray => "cgroup_array",
         MapKind::Ringbuf => "ringbuf",
     }
 }
@@ -413,13 +414,14 @@ pub(super) mod all {
         RelocKind::FieldRshiftU64,
         RelocKind::TypeSize,
     ];
-    pub(in crate::ir) const MAPS: [MapKind; 7] = [
+    pub(in crate::ir) const MAPS: [MapKind; 8] = [
         MapKind::Hash,
         MapKind::Array,
         MapKind::PercpuHash,
         MapKind::PercpuArray,
         MapKind::LruHash,
         MapKind::StackTrace,
+        MapKind::CgroupArray,
         MapKind::Ringbuf,
     ];
 }

@@ -8,8 +8,11 @@
 
 mod abi;
 mod bits;
+pub mod chain;
 mod cond;
 mod expr;
+mod filter;
+pub mod follow;
 mod glob;
 mod items;
 mod memory;
@@ -19,6 +22,7 @@ mod text;
 mod walk;
 
 pub use abi::{Placement, placement};
+pub use filter::{CGROUP, FOLLOWED, Filter};
 pub use program::{Id, lower};
 pub use stash::keeps;
 
@@ -187,6 +191,8 @@ pub struct Target {
     pub ring_bytes: u32,
     /// Whose events count.
     pub filter: Filter,
+    /// In stack mode, the functions that call each other.
+    pub chain: Option<chain::Chain>,
 }
 
 /// The size of ring buffer that is used if nothing else is said, in bytes.
@@ -199,21 +205,9 @@ impl Default for Target {
             current_task_btf: true,
             ring_bytes: RING_BYTES,
             filter: Filter::default(),
+            chain: None,
         }
     }
-}
-
-/// Which tasks and CPUs count; all that is given must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// This process only.
-    pub pid: Option<u32>,
-    /// This thread only.
-    pub tid: Option<u32>,
-    /// This user only.
-    pub uid: Option<u32>,
-    /// This CPU only.
-    pub cpu: Option<u32>,
 }
 
 /// One program and what it writes.

@@ -38,24 +38,7 @@ pub fn lower(
     let mut lower = Lower::new(query, types, target, kind, id);
     let (entry, exit) = kind.halves().unwrap_or((kind, kind));
     lower.turn(exit);
-    if lower.return_location == abi::Location::Unknown && mentions(event, &typed::ExprKind::Return) {
-        return Err(format!(
-            "a {} does not see what `{}` returns: {} is not returned in one register",
-            kind.what(),
-            query.probe.func().name,
-            types.c_name(query.probe.func().ret),
-        ));
-    }
-    if kind.trampoline()
-        && let Some(index) = abi::misread(types, query.probe.func())
-    {
-        return Err(format!(
-            "a {} sees wrong arguments of `{}` from `{}` on: a packed struct is passed on the stack",
-            kind.what(),
-            query.probe.func().name,
-            query.probe.func().params[index].name,
-        ));
-    }
+    sees(&lower, event, kind)?;
     let plan = super::stash::Plan::of(event, exit);
     if kind.halves().is_some() {
         return Ok(vec![super::stash::session(
@@ -68,6 +51,30 @@ pub fn lower(
     }
 }
 
+/// Whether such a program can see all that an event is about. An error is a sentence.
+pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -> Result<(), String> {
+    let (types, func) = (lower.types, lower.query.probe.func());
+    if lower.return_location == abi::Location::Unknown && event.mentions(&typed::ExprKind::Return) {
+        return Err(format!(
+            "a {} does not see what `{}` returns: {} is not returned in one register",
+            kind.what(),
+            func.name,
+            types.c_name(func.ret),
+        ));
+    }
+    if kind.trampoline()
+        && let Some(index) = abi::misread(types, func)
+    {
+        return Err(format!(
+            "a {} sees wrong arguments of `{}` from `{}` on: a packed struct is passed on the stack",
+            kind.what(),
+            func.name,
+            func.params[index].name,
+        ));
+    }
+    Ok(())
+}
+
 /// A program that does everything at once.
 fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> Lowered {
     let layout = lower.whole(event, layout);
@@ -78,21 +85,8 @@ fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> L
     }
 }
 
-/// Whether any part of the event is such an expression.
-fn mentions(event: &typed::Event, kind: &typed::ExprKind) -> bool {
-    let mut found = false;
-    let mut look = |expr: &typed::Expr| found |= expr.kind == *kind;
-    for item in &event.items {
-        item.source.walk(&mut look);
-    }
-    for predicate in &event.predicates {
-        predicate.cond.walk(&mut look);
-    }
-    found
-}
-
 /// Where the items of an event lie.
-fn layout(event: &typed::Event, name: &str, id: Id) -> RecordLayout {
+pub(super) fn layout(event: &typed::Event, name: &str, id: Id) -> RecordLayout {
     let mut offset = wire::HEADER;
     let items = event
         .items
@@ -150,6 +144,8 @@ pub(super) struct Lower<'a> {
     pub(super) record: Option<Value>,
     /// At a return, what its entry kept.
     pub(super) saved: Option<Value>,
+    /// Where in that the time of the entry is.
+    pub(super) stamp: Option<u32>,
 }
 
 /// Something that need not be computed again.
@@ -228,6 +224,7 @@ impl<'a> Lower<'a> {
             end,
             record: None,
             saved: None,
+            stamp: None,
         };
         lower.turn(kind);
         lower
@@ -288,15 +285,25 @@ impl Lower<'_> {
     /// Everything of an event, here and now; what its records look like.
     pub(super) fn whole(&mut self, event: &typed::Event, layout: RecordLayout) -> RecordLayout {
         self.filter();
-        self.predicates(event, |_| true);
-        let all: Vec<usize> = (0..event.items.len()).collect();
+        self.show(event, &layout);
         let mut layout = layout;
+        layout.set_steps(&self.steps);
+        layout
+    }
+
+    /// The event, if its predicates hold.
+    pub(super) fn show(&mut self, event: &typed::Event, layout: &RecordLayout) {
+        self.predicates(event, |_| true);
+        self.make_record(event, layout);
+    }
+
+    /// The event.
+    pub(super) fn make_record(&mut self, event: &typed::Event, layout: &RecordLayout) {
+        let all: Vec<usize> = (0..event.items.len()).collect();
         let record = self.reserve(layout.size);
         self.header(record);
         self.items(&event.items, &layout.items, &all);
         self.submit(record);
-        layout.set_steps(&self.steps);
-        layout
     }
 
     /// A word of the context: of `struct pt_regs`, or a slot of a trampoline.
@@ -350,25 +357,16 @@ impl Lower<'_> {
         value
     }
 
-    pub(super) fn filter(&mut self) {
-        let filter = &self.target.filter;
+    /// Does something whose faults end the program.
+    pub(super) fn faults_end(&mut self, body: impl FnOnce(&mut Self)) {
+        self.handlers.push(Handler::Plain(None));
+        body(self);
+        let handler = self.handlers.pop();
         let end = self.end;
-        let checks = [
-            (filter.pid, Builtin::Pid, "-p"),
-            (filter.tid, Builtin::Tid, "-t"),
-            (filter.uid, Builtin::Uid, "--uid"),
-            (filter.cpu, Builtin::Cpu, "--cpu"),
-        ];
-        for (wanted, builtin, note) in checks {
-            let Some(wanted) = wanted else {
-                continue;
-            };
-            self.b.at(None, note);
-            let value = self.builtin(builtin);
-            let go_on = self.b.block("");
-            self.b
-                .branch(CmpOp::Ne, Bits::W32, value, wanted as i32, end, go_on);
-            self.b.switch_to(go_on);
+        self.b.jump(end, &[]);
+        if let Some(Handler::Plain(Some(faulted))) = handler {
+            self.b.switch_to(faulted);
+            self.b.jump(end, &[]);
         }
     }
 
@@ -392,16 +390,7 @@ impl Lower<'_> {
     /// Reserves a record; without room it counts the loss and ends.
     pub(super) fn reserve(&mut self, size: u32) -> Value {
         self.b.at(None, "reserve the record");
-        let ring = self.b.map(MapData {
-            name: EVENTS.to_string(),
-            kind: MapKind::Ringbuf,
-            key_size: 0,
-            value_size: 0,
-            max_entries: self.target.ring_bytes,
-        });
-        let map = self.b.map_addr(ring);
-        let size = Operand::Imm(size as i32);
-        let maybe = self.call(Helper::RingbufReserve, &[map.into(), size, Operand::Imm(0)]);
+        let maybe = self.maybe_record(size);
         let lost = self.b.block("no room: count it as lost");
         let reserved = self.b.block("the record");
         self.b.branch(CmpOp::Eq, Bits::W64, maybe, 0, lost, reserved);
@@ -413,6 +402,20 @@ impl Lower<'_> {
         let record = self.b.as_ptr(Space::Record, maybe);
         self.record = Some(record);
         record
+    }
+
+    /// A record, or NULL where there is no room.
+    pub(super) fn maybe_record(&mut self, size: u32) -> Value {
+        let ring = self.b.map(MapData {
+            name: EVENTS.to_string(),
+            kind: MapKind::Ringbuf,
+            key_size: 0,
+            value_size: 0,
+            max_entries: self.target.ring_bytes,
+        });
+        let map = self.b.map_addr(ring);
+        let size = Operand::Imm(size as i32);
+        self.call(Helper::RingbufReserve, &[map.into(), size, Operand::Imm(0)])
     }
 
     /// Hands the record over, and ends.
@@ -438,7 +441,11 @@ impl Lower<'_> {
         let cpu = self.builtin(Builtin::Cpu);
         self.b.store(Width::B4, record, wire::CPU as i16, cpu);
         self.b.note("time");
-        let time = self.call(Helper::KtimeGetNs, &[]);
+        // A program that has looked at the clock already shows that very moment, so that times and durations agree.
+        let time = match self.find(&Key::Word(Helper::KtimeGetNs)) {
+            Some(known) => known,
+            None => self.call(Helper::KtimeGetNs, &[]),
+        };
         self.b.store(Width::B8, record, wire::TIME as i16, time);
         self.b.note("pid, tid");
         let both = self.word(Helper::GetCurrentPidTgid);
@@ -448,6 +455,11 @@ impl Lower<'_> {
 
     /// Adds 1 to one of the query's counters on this CPU.
     pub(super) fn count(&mut self, which: u32) {
+        self.count_of(self.id.query, which);
+    }
+
+    /// Adds 1 to one of a query's counters on this CPU.
+    pub(super) fn count_of(&mut self, query: usize, which: u32) {
         let map = self.b.map(MapData {
             name: COUNTS.to_string(),
             kind: MapKind::PercpuArray,
@@ -457,8 +469,7 @@ impl Lower<'_> {
         });
         let key = self.scratch();
         let key = self.b.slot_addr(key);
-        self.b
-            .store(Width::B4, key, 0, (2 * self.id.query as u32 + which) as i32);
+        self.b.store(Width::B4, key, 0, (2 * query as u32 + which) as i32);
         let map = self.b.map_addr(map);
         let found = self.call(Helper::MapLookupElem, &[map.into(), key.into()]);
         let there = self.b.block("");
@@ -537,6 +548,7 @@ impl Lower<'_> {
             Builtin::Cgroup => self.word(Helper::GetCurrentCgroupId),
             Builtin::Task if self.target.current_task_btf => self.word(Helper::GetCurrentTaskBtf),
             Builtin::Task => self.word(Helper::GetCurrentTask),
+            Builtin::Duration => self.duration(),
         }
     }
 }

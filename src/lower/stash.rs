@@ -10,7 +10,7 @@ use super::{Lowered, ProgramKind, abi};
 use crate::ir::{
     BinaryOp, Bits, Block, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
 };
-use crate::typed::{Base, Event, Expr, ExprKind, Place, Source, When};
+use crate::typed::{Base, Builtin, Event, Expr, ExprKind, Place, Source, When};
 use crate::wire::{Phase, RecordLayout, ValueLayout};
 
 /// The most memory that kept values of one event take, in bytes, before the map gets fewer entries.
@@ -25,11 +25,14 @@ pub fn keeps(event: &Event, kind: ProgramKind) -> bool {
 pub(super) struct Plan {
     /// Arguments that the return needs and does not have, by index.
     args: Vec<usize>,
+    /// Whether the return asks how long the call took.
+    stamp: bool,
 }
 
 impl Plan {
     /// `None` if the program at `kind` sees all that the event needs by itself.
     pub(super) fn of(event: &Event, kind: ProgramKind) -> Option<Plan> {
+        let stamp = event.mentions(&ExprKind::Builtin(Builtin::Duration));
         match kind {
             ProgramKind::Fentry
             | ProgramKind::FentryMulti
@@ -48,7 +51,10 @@ impl Plan {
                     .predicates
                     .iter()
                     .any(|predicate| predicate.when == When::Entry && expr_reads(&predicate.cond));
-                reads.then(|| Plan { args: Vec::new() })
+                (reads || stamp).then(|| Plan {
+                    args: Vec::new(),
+                    stamp,
+                })
             }
             ProgramKind::Kretprobe => {
                 let mut args = Vec::new();
@@ -71,7 +77,7 @@ impl Plan {
                         .predicates
                         .iter()
                         .any(|predicate| predicate.when == When::Entry);
-                (entry || !args.is_empty()).then_some(Plan { args })
+                (entry || stamp || !args.is_empty()).then_some(Plan { args, stamp })
             }
         }
     }
@@ -202,16 +208,31 @@ pub(super) fn session(
 }
 
 /// What is kept, and the maps that it is kept in.
-struct Keep {
+pub(super) struct Keep {
     kept: MapData,
     /// An empty value, to make a place from.
     empty: MapData,
     /// Arguments by index, each with where it lies in the value and how many bytes it takes: behind the image of the record.
     args: Vec<(usize, u32, u32)>,
+    /// Where the time of entry lies, if it is wanted.
+    stamp: Option<u32>,
+}
+
+/// Bytes of the key of what a call keeps: the thread, and where its stack frame is.
+pub(super) const KEY: u32 = 16;
+
+/// What a program at return has found, and has to forget.
+pub(super) struct Recalled {
+    place: Value,
+    key: Slot,
+    /// Where it goes on to that end.
+    forget: Block,
+    /// The end of the program.
+    end: Block,
 }
 
 impl Keep {
-    fn new(lower: &Lower<'_>, layout: &RecordLayout, plan: &Plan) -> Keep {
+    pub(super) fn new(lower: &Lower<'_>, layout: &RecordLayout, plan: &Plan) -> Keep {
         let mut size = layout.size;
         let mut args = Vec::new();
         for index in &plan.args {
@@ -222,13 +243,17 @@ impl Keep {
             args.push((*index, size, bytes));
             size += bytes;
         }
+        let stamp = plan.stamp.then_some(size);
+        if plan.stamp {
+            size += 8;
+        }
         let event = lower.id.event;
         let entries = MEMORY / lower.id.keepers.max(1) / size;
         Keep {
             kept: MapData {
                 name: format!("kept_{event}"),
                 kind: MapKind::LruHash,
-                key_size: 16,
+                key_size: KEY,
                 value_size: size,
                 max_entries: entries.clamp(256, 8192),
             },
@@ -240,6 +265,7 @@ impl Keep {
                 max_entries: 1,
             },
             args,
+            stamp,
         }
     }
 }
@@ -260,47 +286,113 @@ impl Lower<'_> {
 
     /// Keeps what the return needs and goes on there; where there is nothing to keep, the program ends.
     fn keep_then(&mut self, event: &Event, layout: &RecordLayout, keep: &Keep, then: Block) {
-        self.filter();
-        self.predicates(event, |predicate| predicate.when == When::Entry);
-        let place = self.make_place(keep);
-        self.record = Some(place);
+        let key = self.b.slot(KEY);
+        self.filter_task();
+        self.else_forget(keep, key, |this| {
+            this.filter_moment();
+            this.predicates(event, |predicate| predicate.when == When::Entry);
+        });
+        self.keep(event, layout, keep, key);
+        self.b.jump(then, &[]);
+    }
+
+    /// Goes on where the conditions let it. Where they don't, what an earlier call at the same place has kept is forgotten, if its
+    /// return was missed: at this call's return it would be taken for this call's.
+    pub(super) fn else_forget(&mut self, keep: &Keep, key: Slot, conditions: impl FnOnce(&mut Self)) {
+        let stale = self.b.block("not this call: forget an older one");
+        let end = std::mem::replace(&mut self.end, stale);
+        let known = self.known.clone();
+        conditions(self);
+        self.end = end;
+        if !self.b.is_target(stale) {
+            return;
+        }
+        let go_on = self.b.block("this call");
+        self.b.jump(go_on, &[]);
+        let known = std::mem::replace(&mut self.known, known);
+        self.b.switch_to(stale);
+        self.call_key(key);
+        self.delete_place(keep, key);
+        self.b.jump(end, &[]);
+        self.known = known;
+        self.b.switch_to(go_on);
+    }
+
+    /// Keeps what the return needs.
+    pub(super) fn keep(&mut self, event: &Event, layout: &RecordLayout, keep: &Keep, key: Slot) {
+        let place = self.make_place(keep, key);
+        let record = self.record.replace(place);
         self.items(&event.items, &layout.items, &items_at(event, When::Entry));
+        self.record = record;
         for (index, offset, size) in &keep.args {
             self.save_arg(*index, place, *offset, *size);
         }
-        self.b.jump(then, &[]);
+        if let Some(at) = keep.stamp {
+            self.b.at(None, "the time of entry");
+            // Asked for last of all: what this program takes is not the call's.
+            let now = self.call(Helper::KtimeGetNs, &[]);
+            let to = self.b.add(place, at as i32);
+            self.b.store(Width::B8, to, 0, now);
+        }
     }
 
     /// The event, from what was kept and what is there now; what its records look like.
     fn show_at_return(&mut self, event: &Event, layout: RecordLayout, keep: &Keep) -> RecordLayout {
-        for (index, offset, _) in &keep.args {
-            self.arg_locations[*index] = abi::Location::Saved(*offset);
-        }
-        let (key, place) = self.find_place(keep);
-        self.saved = Some(place);
-        let forget = self.b.block("forget what was kept");
-        let end = std::mem::replace(&mut self.end, forget);
+        let recalled = self.recall(keep);
         self.predicates(event, |predicate| predicate.when == When::Return);
-        let record = self.reserve(layout.size);
-        self.header(record);
-        self.b.at(None, "what was kept at entry");
-        for index in items_at(event, When::Entry) {
-            let item = &layout.items[index];
-            self.copy_kept(place, record, item.offset, item.value.item_size());
-        }
-        self.items(&event.items, &layout.items, &items_at(event, When::Return));
-        self.submit(record);
-        self.b.switch_to(forget);
-        self.delete_place(keep, key);
-        self.b.jump(end, &[]);
-        self.end = end;
+        self.show_with_kept(event, &layout, &recalled);
+        self.forget(keep, recalled);
         let mut layout = layout;
         layout.set_steps(&self.steps);
         layout
     }
 
+    /// At return: finds what this call's entry kept; a call that kept nothing ends the program. From here on the end is to
+    /// forget it.
+    pub(super) fn recall(&mut self, keep: &Keep) -> Recalled {
+        for (index, offset, _) in &keep.args {
+            self.arg_locations[*index] = abi::Location::Saved(*offset);
+        }
+        self.stamp = keep.stamp;
+        if keep.stamp.is_some() {
+            self.b.at(None, "the time of return");
+            self.word(Helper::KtimeGetNs);
+        }
+        let (key, place) = self.find_place(keep);
+        self.saved = Some(place);
+        let forget = self.b.block("forget what was kept");
+        let end = std::mem::replace(&mut self.end, forget);
+        Recalled {
+            place,
+            key,
+            forget,
+            end,
+        }
+    }
+
+    /// Makes the record from what was kept and what is read now, and ends.
+    pub(super) fn show_with_kept(&mut self, event: &Event, layout: &RecordLayout, recalled: &Recalled) {
+        let record = self.reserve(layout.size);
+        self.header(record);
+        self.b.at(None, "what was kept at entry");
+        for index in items_at(event, When::Entry) {
+            let item = &layout.items[index];
+            self.copy_kept(recalled.place, record, item.offset, item.value.item_size());
+        }
+        self.items(&event.items, &layout.items, &items_at(event, When::Return));
+        self.submit(record);
+    }
+
+    /// The end of a program that has found something kept.
+    pub(super) fn forget(&mut self, keep: &Keep, recalled: Recalled) {
+        self.b.switch_to(recalled.forget);
+        self.delete_place(keep, recalled.key);
+        self.b.jump(recalled.end, &[]);
+        self.end = recalled.end;
+    }
+
     /// A map's value, or the end of the program.
-    fn look_up(&mut self, map: MapData, key: Slot) -> Value {
+    pub(super) fn look_up(&mut self, map: MapData, key: Slot) -> Value {
         let map = self.b.map(map);
         let map = self.b.map_addr(map);
         let key = self.b.slot_addr(key);
@@ -312,7 +404,7 @@ impl Lower<'_> {
         self.b.as_ptr(Space::MapValue, found)
     }
 
-    /// The empty value, which is at the same address all the time.
+    /// The empty value.
     fn empty(&mut self, keep: &Keep) -> Value {
         self.b.at(None, "the empty value");
         let zero = self.scratch();
@@ -322,8 +414,7 @@ impl Lower<'_> {
     }
 
     /// The key of this call: the thread, and where its stack frame is.
-    fn call_key(&mut self, empty: Value) -> Slot {
-        let key = self.b.slot(16);
+    fn call_key(&mut self, key: Slot) {
         self.b.at(None, "the thread");
         let thread = self.word(Helper::GetCurrentPidTgid);
         let at = self.b.slot_addr(key);
@@ -336,9 +427,16 @@ impl Lower<'_> {
             let at = self.b.slot_addr(key);
             self.b.store(Width::B4, at, 4, which);
         }
-        self.b.note("the call's frame");
+        let frame = self.frame();
+        let at = self.b.slot_addr(key);
+        self.b.store(Width::B8, at, 8, frame);
+    }
+
+    /// Where this call's stack frame is, the same at its entry and its return; those of calls inside it lie lower.
+    pub(super) fn frame(&mut self) -> Value {
+        self.b.at(None, "the call's frame");
         let ctx = self.ctx;
-        let frame = match self.kind {
+        match self.kind {
             ProgramKind::Kprobe => {
                 let frame = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
                 if self.session {
@@ -366,22 +464,18 @@ impl Lower<'_> {
             | ProgramKind::Fsession
             | ProgramKind::FsessionMulti
             | ProgramKind::KprobeSession => {
-                // Both programs of a trampoline get the same context, which lies in its frame. Its distance from something
-                // that stays where it is tells calls apart, and is a number, as which 5.10's verifier lets it be a key.
+                // Both programs of a trampoline get the same context, which lies in its frame. As a number, because 5.10's
+                // verifier lets no pointer be in a key.
                 let here = self.b.cast(Type::Int, ctx);
-                let there = self.b.cast(Type::Int, empty);
-                self.b.binary(BinaryOp::Sub, Bits::W64, here, there)
+                self.washed(here)
             }
-        };
-        let at = self.b.slot_addr(key);
-        self.b.store(Width::B8, at, 8, frame);
-        key
+        }
     }
 
     /// Makes a place for this call, to be written in.
-    fn make_place(&mut self, keep: &Keep) -> Value {
+    fn make_place(&mut self, keep: &Keep, key: Slot) -> Value {
         let empty = self.empty(keep);
-        let key = self.call_key(empty);
+        self.call_key(key);
         self.b.at(None, "a place to keep values in");
         let map = self.b.map(keep.kept.clone());
         let map = self.b.map_addr(map);
@@ -406,8 +500,8 @@ impl Lower<'_> {
 
     /// The place of this call; a call that has none ends the program.
     fn find_place(&mut self, keep: &Keep) -> (Slot, Value) {
-        let empty = self.empty(keep);
-        let key = self.call_key(empty);
+        let key = self.b.slot(KEY);
+        self.call_key(key);
         self.b.at(None, "what this call's entry kept");
         let place = self.look_up(keep.kept.clone(), key);
         (key, place)
@@ -446,11 +540,27 @@ impl Lower<'_> {
     fn copy_kept(&mut self, place: Value, record: Value, offset: u32, size: u32) {
         let from = self.b.add(place, offset as i32);
         let to = self.b.add(record, offset as i32);
+        self.copy_own(from, to, size);
+    }
+
+    /// Copies from a map's value into a record.
+    pub(super) fn copy_own(&mut self, from: Value, to: Value, size: u32) {
         if size <= 64 {
             self.copy_small(from, 0, to, 0, size);
         } else {
             let from = self.b.as_ptr(Space::Kernel, from);
             self.probe(to, size, from, crate::typed::Memory::Kernel);
         }
+    }
+
+    /// Nanoseconds from the time of entry to now.
+    pub(super) fn duration(&mut self) -> Value {
+        let (Some(saved), Some(at)) = (self.saved, self.stamp) else {
+            unreachable!("bug in ksnoop-jit: a duration without a time of entry");
+        };
+        let now = self.word(Helper::KtimeGetNs);
+        let then = self.b.add(saved, at as i32);
+        let then = self.b.load(Type::Int, Width::B8, then, 0);
+        self.b.binary(BinaryOp::Sub, Bits::W64, now, then)
     }
 }

@@ -9,7 +9,7 @@ use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
-use crate::typed::{Event, ExprKind, Item, Place, Predicate, Source, When};
+use crate::typed::{Builtin, Event, ExprKind, Item, Place, Predicate, Source, When};
 use crate::wire::{Format, Phase, ValueLayout};
 
 /// What items amount to before they are dealt out to events.
@@ -455,7 +455,7 @@ impl Sema<'_> {
     fn when(&self, walk: impl FnOnce(&mut dyn FnMut(&crate::typed::Expr))) -> When {
         let mut when = When::Entry;
         walk(&mut |expr| {
-            if expr.kind == ExprKind::Return {
+            if matches!(expr.kind, ExprKind::Return | ExprKind::Builtin(Builtin::Duration)) {
                 when = When::Return;
             }
         });

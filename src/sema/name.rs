@@ -14,8 +14,9 @@ use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
 use crate::types::NameKind;
 
 /// Every built-in value, for suggestions.
-const BUILTINS: [&str; 12] = [
+const BUILTINS: [&str; 13] = [
     "pid", "tid", "uid", "gid", "comm", "cpu", "ktime", "cgroup", "task", "func", "argc", "return",
+    "duration",
 ];
 
 /// Type names that mean the same on every kernel, for suggestions.
@@ -141,6 +142,8 @@ impl Sema<'_> {
             "cpu" => (Builtin::Cpu, CType::INT),
             "ktime" => (Builtin::Ktime, CType::ULONG),
             "cgroup" => (Builtin::Cgroup, CType::ULONG),
+            "duration" if self.ret.is_some() => (Builtin::Duration, CType::ULONG),
+            "duration" => return Some(self.no_return(span)),
             "task" => {
                 let task = self.types.find(NameKind::Struct, "task_struct");
                 match task.first() {
@@ -229,17 +232,22 @@ impl Sema<'_> {
         }
     }
 
+    /// Where there is no call there is no return, and no time until then.
+    fn no_return(&mut self, span: Span) -> R<Operand> {
+        self.report(
+            Diagnostic::error(
+                Code::NoReturn,
+                span,
+                format!("`{}` does not return", self.subject),
+            )
+            .label("a tracepoint is hit, it is not called")
+            .help("trace the function that it is in to see what is returned"),
+        )
+    }
+
     fn return_value(&mut self, span: Span) -> R<Operand> {
         let Some(ret) = self.ret else {
-            return self.report(
-                Diagnostic::error(
-                    Code::NoReturn,
-                    span,
-                    format!("`{}` does not return", self.subject),
-                )
-                .label("a tracepoint is hit, it is not called")
-                .help("trace the function that it is in to see what is returned"),
-            );
+            return self.no_return(span);
         };
         let ty = CType::Btf(ret);
         match class(self.types, &ty) {

@@ -38,7 +38,7 @@ pub(super) struct Ladder<'a> {
     target: &'a Target,
     queries: usize,
     kernel: Kernel<'a>,
-    /// The maps of the first, which the others use too.
+    /// The maps of what has been attached, which the others use too.
     shared: Option<runtime::Maps>,
     next_event: u32,
     /// Rungs that this kernel doesn't have, and why.
@@ -75,6 +75,28 @@ impl<'a> Ladder<'a> {
             shared: None,
             next_event: 0,
             missing: BTreeMap::new(),
+        }
+    }
+
+    /// The maps of everything that has been attached.
+    pub(super) fn maps(&self) -> Option<&runtime::Maps> {
+        self.shared.as_ref()
+    }
+
+    /// Attaches the programs that keep the set of followed processes.
+    pub(super) fn follow(&mut self) -> Result<Attached, Failure> {
+        let artifact = compile::follow(self.types)?;
+        let specs = rungs::following(&artifact);
+        let attached = self.load(&artifact, &specs)?.attach()?;
+        self.share(attached.maps());
+        Ok(attached)
+    }
+
+    /// What comes later uses these maps too.
+    fn share(&mut self, maps: &runtime::Maps) {
+        match &mut self.shared {
+            Some(all) => all.extend(maps),
+            None => self.shared = Some(maps.clone()),
         }
     }
 
@@ -230,7 +252,7 @@ impl<'a> Ladder<'a> {
             Some((_, count)) => *count += places,
             None => running.how.push((how, places)),
         }
-        self.shared.get_or_insert_with(|| attached.maps().clone());
+        self.share(attached.maps());
         self.next_event = artifact.next_event;
         let names: Vec<String> = family.places.iter().map(|place| place.shown.clone()).collect();
         for lowered in artifact.programs {

@@ -9,13 +9,15 @@ mod output;
 mod rungs;
 mod status;
 mod targets;
+mod whose;
 
 use std::io::Write;
 use std::os::fd::AsFd;
 
 use anyhow::anyhow;
 use ksnoop_jit::compile::{self, CompileError, Job};
-use ksnoop_jit::lower::{self, Filter, Target};
+use ksnoop_jit::lower::chain::Chain;
+use ksnoop_jit::lower::{self, Target};
 use ksnoop_jit::parser;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::Types;
@@ -67,12 +69,8 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         ring_bytes: cli
             .pages
             .map_or(lower::RING_BYTES, runtime::object::ring_bytes_of_pages),
-        filter: Filter {
-            pid: cli.pid,
-            tid: cli.tid,
-            uid: cli.uid,
-            cpu: cli.cpu,
-        },
+        filter: whose::filter(cli, &types)?,
+        chain: chain(cli, &asked)?,
     };
     if dump::wanted(cli) {
         return dump_all(cli, &asked, &types, &target);
@@ -81,6 +79,24 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         return Err(anyhow!("{why}: run it as root, or give it CAP_BPF and CAP_PERFMON").into());
     }
     session(cli, &asked, &types, target)
+}
+
+/// In stack mode, the functions that are to call one another.
+fn chain(cli: &Cli, asked: &[Asked]) -> Result<Option<Chain>, Failure> {
+    if !cli.stack {
+        return Ok(None);
+    }
+    let levels: Vec<Vec<&typed::Query>> = asked
+        .iter()
+        .map(|one| one.families.iter().map(|family| &family.query).collect())
+        .collect();
+    match Chain::new(&levels) {
+        Ok(chain) => Ok(Some(chain)),
+        Err(why) => {
+            complain(&format!("ksnoop-jit: {why}"));
+            Err(Failure::Query)
+        }
+    }
 }
 
 /// Tells what is wrong with a query.
@@ -156,21 +172,30 @@ fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<
     let mut child = match &cli.command {
         Some(command) => {
             let child = Child::hold(&runtime::run_child::words(command))?;
-            target.filter.pid.get_or_insert(child.pid());
+            if !cli.follow {
+                target.filter.pid.get_or_insert(child.pid());
+            }
             Some(child)
         }
         None => None,
     };
     let mut running: Vec<Running> = Vec::new();
     let mut ladder = Ladder::new(cli, types, &target, asked.len());
+    // What a followed process starts must be known before its first event.
+    let following = if cli.follow && !cli.check {
+        Some(ladder.follow()?)
+    } else {
+        None
+    };
     for (index, one) in asked.iter().enumerate() {
         running.extend(ladder.attach(index, one)?);
     }
-    let Some(first) = running.iter().flat_map(|one| &one.attached).next() else {
+    let maps = match ladder.maps() {
+        Some(maps) if !running.is_empty() => maps.clone(),
         // Only `--check` attaches nothing.
-        return Ok(());
+        Some(_) | None => return Ok(()),
     };
-    let maps = first.maps().clone();
+    whose::admit(cli, child.as_ref().map(Child::pid), &maps)?;
     let mut events = Events::open(&maps, lower::EVENTS)?;
     events.watch(signals.as_fd(), SIGNAL)?;
     if cli.verbose > 0 {
@@ -188,7 +213,8 @@ fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<
     let lost = || counters(&maps, asked, LOST);
     let printed = output.pump(cli, &mut events, &signals, child.as_mut(), lost);
     output.end_status();
-    finish(cli, asked, running, events, output, printed, signals)
+    drop(following);
+    finish(cli, asked, running, &maps, events, output, printed, signals)
 }
 
 /// By what it is attached, and at how many functions.
@@ -207,10 +233,12 @@ fn tell_attached(query: &Asked, one: &Running) {
 }
 
 /// Detaches, prints what is still in the buffer, and tells losses and faults.
+#[expect(clippy::too_many_arguments, reason = "all that a run consists of")]
 fn finish(
     cli: &Cli,
     asked: &[Asked],
     running: Vec<Running>,
+    maps: &runtime::Maps,
     mut events: Events,
     mut output: Output<'_>,
     printed: Result<(), Failure>,
@@ -238,11 +266,8 @@ fn finish(
     }
     printed?;
     events.drain_all(|record| output.record(record));
-    let Some(first) = loaded.first() else {
-        return Ok(());
-    };
-    let lost = counters(first.maps(), asked, LOST)?;
-    let faults = counters(first.maps(), asked, FAULTS)?;
+    let lost = counters(maps, asked, LOST)?;
+    let faults = counters(maps, asked, FAULTS)?;
     let summary = output.finish(&lost, &faults)?;
     for (name, count) in lost.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(

@@ -113,6 +113,28 @@ impl Rung {
     }
 }
 
+/// What is to be attached for `--follow`: raw tracepoints, which every kernel has.
+pub(super) fn following(artifact: &Artifact) -> Specs {
+    let names = ["sched_process_fork", "sched_process_free"];
+    let programs: Vec<ProgramSpec> = artifact
+        .programs
+        .iter()
+        .zip(names)
+        .map(|(lowered, name)| ProgramSpec {
+            name: lowered.func.name.clone(),
+            kind: runtime::ProgramKind::RawTp,
+            attach: AttachTarget::RawTracepoint(name.to_string()),
+            cookie: None,
+        })
+        .collect();
+    Specs {
+        places: vec![None; programs.len()],
+        programs,
+        sites: Vec::new(),
+        kernel_functions: Vec::new(),
+    }
+}
+
 /// Whether an event of the query needs something from the entry at the return.
 fn two_sided(query: &typed::Query, at_return: ProgramKind) -> bool {
     query

@@ -7,12 +7,13 @@ use std::path::Path;
 
 use ksnoop_jit::compile::{self, Artifact, Job, Way};
 use ksnoop_jit::display::{Layout, NoSymbols, Options, Printer};
+use ksnoop_jit::lower::chain::Chain;
 use ksnoop_jit::lower::{Reads, Target};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::mini_kernel;
 use ksnoop_jit::wire::{self, RecordLayout, ValueLayout};
-use ksnoop_jit::{codegen, diag, ir, parser};
+use ksnoop_jit::{codegen, diag, ir, parser, typed};
 
 use super::bless;
 
@@ -21,6 +22,9 @@ struct Question {
     query: String,
     way: Way,
     reads: Reads,
+    /// In stack mode, the queries before and after it.
+    callers: Vec<String>,
+    callees: Vec<String>,
 }
 
 fn question(text: &str) -> Question {
@@ -28,10 +32,14 @@ fn question(text: &str) -> Question {
         query: String::new(),
         way: Way::Trampoline,
         reads: Reads::Auto,
+        callers: Vec::new(),
+        callees: Vec::new(),
     };
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         match line.split_once(": ") {
             Some(("query", query)) => question.query = query.to_string(),
+            Some(("caller", query)) => question.callers.push(query.to_string()),
+            Some(("callee", query)) => question.callees.push(query.to_string()),
             Some(("kind", "fentry" | "tp")) => question.way = Way::Trampoline,
             Some(("kind", "kprobe" | "raw_tp")) => question.way = Way::Kprobe,
             Some(("reads", "probe")) => question.reads = Reads::Probe,
@@ -57,11 +65,35 @@ fn artifact(question: &Question, types: &Types, out: &mut String) -> Artifact {
     for warning in &resolved.warnings {
         let _ = writeln!(out, "{}", diag::render(text, warning, false));
     }
+    let understood = |texts: &[String]| -> Vec<typed::Query> {
+        texts
+            .iter()
+            .map(|text| match compile::understand(text, types, Limits::default()) {
+                Ok(resolved) => resolved.query,
+                Err(diags) => panic!("{text}: {diags:?}"),
+            })
+            .collect()
+    };
+    let (callers, callees) = (understood(&question.callers), understood(&question.callees));
+    let levels: Vec<Vec<&typed::Query>> = callers
+        .iter()
+        .chain([&resolved.query])
+        .chain(&callees)
+        .map(|query| vec![query])
+        .collect();
     let target = Target {
         reads: question.reads,
+        chain: (levels.len() > 1).then(|| match Chain::new(&levels) {
+            Ok(chain) => chain,
+            Err(why) => panic!("{text}: {why}"),
+        }),
         ..Target::default()
     };
-    let job = Job::alone(question.way);
+    let job = Job {
+        query: callers.len(),
+        queries: levels.len(),
+        ..Job::alone(question.way)
+    };
     match compile::generate(&resolved.query, types, &target, job) {
         Ok(artifact) => artifact,
         Err(error) => panic!("{text}: {error}"),

@@ -365,9 +365,11 @@ impl Verifier<'_> {
             }
         }
         let wants_ringbuf = matches!(helper, Helper::RingbufReserve | Helper::RingbufQuery);
+        let wants_cgroups = helper == Helper::CurrentTaskUnderCgroup;
         let map = self.map_of(args);
         if let Some(map) = map
-            && (self.func.maps[map].kind == MapKind::Ringbuf) != wants_ringbuf
+            && ((self.func.maps[map].kind == MapKind::Ringbuf) != wants_ringbuf
+                || (self.func.maps[map].kind == MapKind::CgroupArray) != wants_cgroups)
         {
             self.error(
                 Rule::ArgumentKind,

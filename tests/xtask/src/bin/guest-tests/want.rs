@@ -26,6 +26,8 @@ pub(crate) enum Is {
     Int(&'static str, i128),
     /// A number, of a type whose name differs between kernels.
     Num(i128),
+    /// A number of this type from the one to the other.
+    Between(&'static str, i128, i128),
     /// An enumerator, by name or by value.
     Enum(&'static str, &'static str, i128),
     /// Any truth that is not false: what C makes of a `bool` byte that is neither 0 nor 1.
@@ -110,6 +112,11 @@ impl Is {
             Self::Int(of, wanted) => {
                 let (cast, rest) = split_cast(text);
                 cast.map(bare).as_deref() == Some(*of) && number(rest) == Some(*wanted)
+            }
+            Self::Between(of, least, most) => {
+                let (cast, rest) = split_cast(text);
+                cast.map(bare).as_deref() == Some(*of)
+                    && number(rest).is_some_and(|number| (*least..=*most).contains(&number))
             }
             Self::Num(wanted) => number(split_cast(text).1) == Some(*wanted),
             Self::Enum(of, name, wanted) => {
