@@ -149,7 +149,10 @@ impl fmt::Display for CodegenError {
                 encode::STACK
             ),
             CodegenError::TooLong { slots } => {
-                write!(f, "a jump in a program of {slots} instructions goes too far")
+                write!(
+                    f,
+                    "the query makes a program of {slots} instructions, in which jumps go too far: ask for fewer values or patterns"
+                )
             }
             CodegenError::BadRelocation { text, reason } => write!(f, "relocation of {text}: {reason}"),
             CodegenError::Ir { program, errors } => {

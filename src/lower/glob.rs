@@ -1,16 +1,24 @@
 //! Glob patterns. What comes before the first `*` is compared byte for byte. The rest is a machine with a state for each of its
 //! characters, all of which are the bits of one register: bit N is set if the text so far can be matched by the first N. Each
 //! byte of the text moves all of them at once, without a branch that depends on them, so that the verifier follows one way
-//! only. In: a pattern and a string. Out: a branch. Never loops: one step for each byte that a string may have.
+//! only. In: a pattern and a string. Out: a branch. Never loops: one step for each byte that a string may have, so that
+//! strings without a bound are looked at only so far.
+
+use std::ops::Range;
 
 use super::program::Lower;
 use super::text::{Opened, PIECE};
 use crate::glob::{Pattern, Set};
 use crate::ir::{BinaryOp, Bits, Block, CmpOp, Operand, Slot, Terminator, Type, Value, Width};
 use crate::span::Span;
+use crate::typed::{self, ExprKind, StrTest, Text};
 
 /// How far a string is looked at, in bytes: a file's name (NAME_MAX, include/uapi/linux/limits.h) fits with its NUL.
 const REACH: u32 = 256;
+/// How many instructions all patterns of a program may take together, about: a jump reaches 32767.
+const BUDGET: u32 = 24_000;
+/// So many different characters are told apart one by one; more are, by the bits that they are made of.
+const FEW: usize = 8;
 
 impl Lower<'_> {
     /// Branches on whether a string matches a pattern.
@@ -25,7 +33,8 @@ impl Lower<'_> {
     ) {
         let sets = pattern.sets();
         let prefix = pattern.prefix();
-        let reach = room.unwrap_or(REACH).min(REACH);
+        let steps = Steps::new(pattern, prefix);
+        let reach = room.unwrap_or(REACH).min(self.reach(&steps, prefix));
         // One byte more than what is matched tells whether the string ends there.
         let open = sets.len() == prefix && pattern.has_star();
         let first = if open {
@@ -52,7 +61,8 @@ impl Lower<'_> {
             return self.b.jump(yes, &[]);
         }
         if pattern.has_star() {
-            return self.machine(opened, room, pattern, slot, span, yes, no);
+            let ends = room == Some(reach);
+            return self.machine(opened, (prefix as u32..reach, ends), &steps, slot, span, yes, no);
         }
         if room.is_none_or(|room| prefix < room as usize) {
             let byte = self.byte(slot, prefix as u32);
@@ -106,21 +116,19 @@ impl Lower<'_> {
     fn machine(
         &mut self,
         opened: &Opened,
-        room: Option<u32>,
-        pattern: &Pattern,
+        (bytes, ends): (Range<u32>, bool),
+        steps: &Steps,
         slot: Slot,
         span: Span,
         yes: Block,
         no: Block,
     ) {
-        let prefix = pattern.prefix();
-        let steps = Steps::new(pattern, prefix);
         let (ended, params) = self.b.block_with("the string has ended", &[Type::Int]);
         let mut states = self.b.iconst(1);
-        let reach = room.unwrap_or(REACH).min(REACH);
-        for at in prefix as u32..reach {
+        let end = bytes.end;
+        for at in bytes {
             if at > 0 && at % PIECE == 0 {
-                self.read_piece(opened, at, PIECE.min(reach - at));
+                self.read_piece(opened, at, PIECE.min(end - at));
             }
             self.at(span, format!("byte {at}"));
             let byte = self.byte(slot, at);
@@ -134,21 +142,28 @@ impl Lower<'_> {
                 crate::ir::build::call(text, &[]),
             );
             self.b.switch_to(text);
-            states = self.step(&steps, states, byte);
+            states = self.step(steps, states, byte);
             if steps.open {
                 let go_on = self.b.block("");
-                self.accept(&steps, states, yes, go_on);
+                self.accept(steps, states, yes, go_on);
                 self.b.switch_to(go_on);
             }
         }
-        if room.is_some_and(|room| room <= REACH) {
+        if ends {
             self.b.jump(ended, &[states]);
         } else {
             self.too_long(opened, span);
         }
         self.b.switch_to(ended);
         self.at(span, "matched to its end?");
-        self.accept(&steps, params[0], yes, no);
+        self.accept(steps, params[0], yes, no);
+    }
+
+    /// How far strings without a bound are looked at.
+    fn reach(&self, steps: &Steps, prefix: usize) -> u32 {
+        let all = self.long_patterns.max(1) * steps.cost();
+        // What comes before the first `*` is always looked at, and more.
+        (BUDGET / all / 8 * 8).clamp(prefix as u32 / 8 * 8 + 16, REACH)
     }
 
     /// A string that goes on where nobody looks: it can't be said whether it matches, so that is a fault.
@@ -177,6 +192,13 @@ impl Lower<'_> {
     /// The states after one more byte.
     fn step(&mut self, steps: &Steps, states: Value, byte: Value) -> Value {
         let mut moving = (steps.any != 0).then(|| self.mask(steps.any));
+        if !steps.planes.is_empty() {
+            let hits = self.by_bits(steps, byte);
+            moving = Some(match moving {
+                None => hits.into(),
+                Some(others) => self.b.binary(BinaryOp::Or, Bits::W64, hits, others).into(),
+            });
+        }
         for (set, bits) in &steps.sets {
             let hit = self.is_in(set, byte);
             // 1 times the bits, or 0.
@@ -200,6 +222,31 @@ impl Lower<'_> {
         let moved = self.b.binary(BinaryOp::And, Bits::W64, states, moving);
         let moved = self.b.binary(BinaryOp::Shl, Bits::W64, moved, 1);
         self.b.binary(BinaryOp::Or, Bits::W64, moved, kept)
+    }
+
+    /// The states whose character the byte is, among those that are told apart by their bits: a state is out as soon as one of
+    /// the bits differs.
+    fn by_bits(&mut self, steps: &Steps, byte: Value) -> Value {
+        let mut differs: Option<Value> = None;
+        for (bit, plane) in steps.planes.iter().enumerate() {
+            let top = self
+                .b
+                .binary(BinaryOp::Shl, Bits::W64, byte, 63 - bit as i32);
+            let all = self.b.binary(BinaryOp::Ashr, Bits::W64, top, 63);
+            let plane = self.mask(*plane);
+            let other = self.b.binary(BinaryOp::Xor, Bits::W64, all, plane);
+            differs = Some(match differs {
+                None => other,
+                Some(others) => self.b.binary(BinaryOp::Or, Bits::W64, others, other),
+            });
+        }
+        let differs = match differs {
+            Some(differs) => differs,
+            None => self.b.iconst(-1),
+        };
+        let same = self.b.binary(BinaryOp::Xor, Bits::W64, differs, -1);
+        let mask = self.mask(steps.singles);
+        self.b.binary(BinaryOp::And, Bits::W64, same, mask)
     }
 
     fn mask(&mut self, bits: u64) -> Operand {
@@ -263,6 +310,10 @@ struct Steps {
     count: u32,
     /// Sets, each with the states that it leads on from.
     sets: Vec<(Set, u64)>,
+    /// States that one character leads on from, if those are told apart by their bits.
+    singles: u64,
+    /// For each bit of a character, those of these states whose character has it.
+    planes: Vec<u64>,
     /// States that any character leads on from.
     any: u64,
     /// States that stay.
@@ -276,6 +327,8 @@ impl Steps {
         let mut steps = Steps {
             count: (pattern.sets().len() - prefix) as u32,
             sets: Vec::new(),
+            singles: 0,
+            planes: Vec::new(),
             any: 0,
             stars: 0,
             open: pattern.star(pattern.sets().len()),
@@ -291,6 +344,20 @@ impl Steps {
                 None => steps.sets.push((set.clone(), bit)),
             }
         }
+        let single = |(set, _): &(Set, u64)| set.single().is_some();
+        if steps.sets.iter().filter(|known| single(known)).count() > FEW {
+            steps.planes = vec![0; 8];
+            for (set, bits) in steps.sets.iter().filter(|known| single(known)) {
+                steps.singles |= bits;
+                let byte = set.single().unwrap_or(0);
+                for (bit, plane) in steps.planes.iter_mut().enumerate() {
+                    if byte >> bit & 1 == 1 {
+                        *plane |= bits;
+                    }
+                }
+            }
+            steps.sets.retain(|known| !single(known));
+        }
         for number in 0..=steps.count {
             if pattern.star(prefix + number as usize) {
                 steps.stars |= 1 << number;
@@ -298,4 +365,42 @@ impl Steps {
         }
         steps
     }
+
+    /// How many instructions a byte takes, about.
+    fn cost(&self) -> u32 {
+        // A mask of more than 31 bits takes an instruction of its own, in two slots.
+        let mask = if self.count > 30 { 3 } else { 1 };
+        let ranges: usize = self
+            .sets
+            .iter()
+            .map(|(set, _)| 4 * set.ranges().len().min(set.complement().ranges().len().max(1)) + 4)
+            .sum();
+        let planes = self.planes.len() as u32 * (4 + mask);
+        10 + 3 * mask + ranges as u32 + self.sets.len() as u32 * mask + planes
+    }
+}
+
+/// How many patterns of a query may have to go far: those of strings whose length nothing bounds.
+pub(super) fn long_patterns(query: &typed::Query) -> u32 {
+    let mut count = 0;
+    let mut look = |expr: &typed::Expr| {
+        if let ExprKind::StrCompare {
+            text,
+            test: StrTest::Matches(pattern),
+            ..
+        } = &expr.kind
+        {
+            let long = match text.as_ref() {
+                Text::Comm => false,
+                Text::Pointer { limit, .. } => limit.is_none_or(|limit| limit > PIECE),
+                Text::Array { len, .. } => *len > PIECE,
+            };
+            count += u32::from(long && pattern.prefix() < pattern.sets().len());
+        }
+    };
+    for event in &query.events {
+        event.predicates.iter().for_each(|predicate| predicate.cond.walk(&mut look));
+        event.items.iter().for_each(|item| item.source.walk(&mut look));
+    }
+    count
 }

@@ -138,6 +138,8 @@ pub(super) struct Lower<'a> {
     pub(super) scratch: Option<Slot>,
     /// What pieces of strings are read into.
     pub(super) piece: Option<Slot>,
+    /// How many glob patterns share the room for them.
+    pub(super) long_patterns: u32,
     /// The end of the program.
     pub(super) end: Block,
     /// What values are written to, once it is there: the record, or the place where an entry keeps them for its return.
@@ -221,6 +223,7 @@ impl<'a> Lower<'a> {
             steps: Vec::new(),
             scratch: None,
             piece: None,
+            long_patterns: super::glob::long_patterns(query),
             end,
             record: None,
             saved: None,

@@ -314,7 +314,8 @@ impl Sema<'_> {
                     signed: true,
                 }));
                 let name = self.subject.clone().into_bytes();
-                let capacity = name.len() as u32 + 1;
+                // With its NUL, and one more: it is not cut off.
+                let capacity = name.len() as u32 + 2;
                 (ty, Source::Literal(name), ValueLayout::String { capacity })
             }
             Operand::Address(address) => {
@@ -334,15 +335,9 @@ impl Sema<'_> {
                 return self.show(Operand::Value(address), label, format, span);
             }
             Operand::Place(place) => return self.show_place(place, label, format, span),
-            Operand::Value(expr) => match (self.pointee_layout(&expr.ty, format), format) {
-                // Six bytes, whatever the pointer's type says of them.
-                (ValueLayout::String { .. }, Some(Format::Mac))
-                | (ValueLayout::Scalar, Some(Format::Mac))
-                    if matches!(class(self.types, &expr.ty), Class::Ptr(_)) =>
-                {
-                    let Class::Ptr(to) = class(self.types, &expr.ty) else {
-                        unreachable!("bug in ksnoop-jit: a pointer that is none");
-                    };
+            Operand::Value(expr) => match (class(self.types, &expr.ty), format) {
+                // Six bytes, where the pointer's type says one or nothing.
+                (Class::Ptr(to), Some(Format::Mac)) if size_of(self.types, &to) == Some(1) => {
                     let memory = self.memory_of(&expr, &to);
                     let at = expr.span;
                     self.sized_source(Sized {
@@ -353,7 +348,10 @@ impl Sema<'_> {
                         span: at,
                     })
                 }
-                (value, _) => (expr.ty.clone(), Source::Value(expr), value),
+                _ => {
+                    let value = self.pointee_layout(&expr.ty, format);
+                    (expr.ty.clone(), Source::Value(expr), value)
+                }
             },
         };
         let when = self.when(|visit| source.walk(visit));

@@ -17,12 +17,12 @@ use super::reference::{Shown, Verdict, World};
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Way {
-    typed: bool,
+pub(super) struct Way {
+    pub(super) typed: bool,
     reads: Reads,
 }
 
-const WAYS: [Way; 3] = [
+pub(super) const WAYS: [Way; 3] = [
     Way {
         typed: false,
         reads: Reads::Auto,
@@ -40,17 +40,17 @@ const WAYS: [Way; 3] = [
 /// Where the words above the stack pointer are at a kprobe.
 const CALLER: u64 = 0xffff_c900_1000_0000;
 /// Where user strings are.
-const USER: u64 = 0x7f00_0000_0000;
+pub(super) const USER: u64 = 0x7f00_0000_0000;
 /// Mapped memory around objects, so that pointers that are a little off stay inside.
 const SLACK: usize = 4096;
 const OBJECTS: usize = 3;
 
-fn kernel_base(index: usize) -> u64 {
+pub(super) fn kernel_base(index: usize) -> u64 {
     0xffff_8880_0000_0000 + ((index as u64) << 24)
 }
 
 /// The context of a program, and the memory that belongs to it.
-fn context(way: Way, args: &[u64]) -> (Vec<u8>, Region) {
+pub(super) fn context(way: Way, args: &[u64]) -> (Vec<u8>, Region) {
     let mut stack = vec![0; 8];
     stack.extend(args.iter().skip(6).flat_map(|word| word.to_le_bytes()));
     let bytes = if way.typed {
@@ -72,16 +72,16 @@ fn context(way: Way, args: &[u64]) -> (Vec<u8>, Region) {
 }
 
 /// A query, ready to run.
-struct Built<'t> {
+pub(super) struct Built<'t> {
     text: &'t str,
     way: Way,
     query: Query,
-    artifact: Artifact,
-    code: Vec<u8>,
+    pub(super) artifact: Artifact,
+    pub(super) code: Vec<u8>,
 }
 
 /// Compiles; nothing comes of what divides by a constant 0 or shifts too far.
-fn build<'t>(text: &'t str, types: &Types, way: Way) -> Option<Built<'t>> {
+pub(super) fn build<'t>(text: &'t str, types: &Types, way: Way) -> Option<Built<'t>> {
     let query = match parser::parse(text) {
         Ok(query) => query,
         Err(diags) => panic!("{text}: {diags}"),
@@ -937,7 +937,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-fn moment(rng: &mut Rng) -> Moment {
+pub(super) fn moment(rng: &mut Rng) -> Moment {
     Moment {
         pid_tgid: rng.bits(),
         uid_gid: rng.bits(),

@@ -62,6 +62,11 @@ impl Machine {
         })
     }
 
+    /// How many predicates the last run says have faulted.
+    pub(crate) fn faults(&self) -> u64 {
+        self.bytes(COUNTS + 8, 8).map_or(0, number)
+    }
+
     fn own_mut(&mut self, address: u64, size: usize) -> Result<&mut [u8], String> {
         self.own
             .iter_mut()

@@ -8,4 +8,5 @@ mod json;
 mod judge;
 mod machine;
 mod reference;
+mod strings;
 mod verifier;
