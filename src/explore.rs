@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use clap::CommandFactory;
+use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::TargetKind;
 use ksnoop_jit::suggest::nearest;
@@ -143,14 +144,12 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
             add_module(&mut types, &module)?;
         }
     }
+    let wanted = Patterns::new(words);
     let mut out = std::io::stdout().lock();
     let mut found = false;
     for number in 0..types.module_count() {
         for (id, name) in types.functions(number) {
-            let hit = words
-                .iter()
-                .any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
-            if !hit {
+            if !wanted.any(&name) {
                 continue;
             }
             found = true;
@@ -170,34 +169,6 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     }
     complain("ksnoop-jit: no function matches");
     Err(Failure::Query)
-}
-
-/// Shell patterns with `*` and `?`.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || *c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                // The last star takes one character more.
-                Some((at, taken)) => {
-                    p = at + 1;
-                    n = taken + 1;
-                    star = Some((at, taken + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 /// How the tool is used.

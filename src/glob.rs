@@ -141,6 +141,29 @@ impl Pattern {
     }
 }
 
+/// Patterns for names, any of which may match.
+#[derive(Clone, Debug)]
+pub struct Patterns(Vec<Pattern>);
+
+impl Patterns {
+    /// Reads patterns. What is none stands for itself.
+    pub fn new<S: AsRef<str>>(patterns: &[S]) -> Patterns {
+        let pattern = |text: &S| {
+            let text = text.as_ref().as_bytes();
+            Pattern::parse(text).unwrap_or_else(|_| Pattern {
+                sets: text.iter().map(|byte| Set::one(*byte)).collect(),
+                stars: vec![false; text.len() + 1],
+            })
+        };
+        Patterns(patterns.iter().map(pattern).collect())
+    }
+
+    /// Whether one of them matches the whole name.
+    pub fn any(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(name.as_bytes()))
+    }
+}
+
 impl Set {
     fn one(byte: u8) -> Set {
         Set {
@@ -290,6 +313,17 @@ mod tests {
             for text in no {
                 assert!(!glob.matches(text.as_bytes()), "{pattern} {text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_name_may_be_any_of_several() {
+        let names = Patterns::new(&["tcp_*", "a[", "*[0-9]"]);
+        for name in ["tcp_", "tcp_ack", "a[", "vfs_4"] {
+            assert!(names.any(name), "{name}");
+        }
+        for name in ["tcp", "a", "vfs_x", ""] {
+            assert!(!names.any(name), "{name}");
         }
     }
 

@@ -229,9 +229,7 @@ impl Lower<'_> {
     fn by_bits(&mut self, steps: &Steps, byte: Value) -> Value {
         let mut differs: Option<Value> = None;
         for (bit, plane) in steps.planes.iter().enumerate() {
-            let top = self
-                .b
-                .binary(BinaryOp::Shl, Bits::W64, byte, 63 - bit as i32);
+            let top = self.b.binary(BinaryOp::Shl, Bits::W64, byte, 63 - bit as i32);
             let all = self.b.binary(BinaryOp::Ashr, Bits::W64, top, 63);
             let plane = self.mask(*plane);
             let other = self.b.binary(BinaryOp::Xor, Bits::W64, all, plane);
@@ -399,7 +397,10 @@ pub(super) fn long_patterns(query: &typed::Query) -> u32 {
         }
     };
     for event in &query.events {
-        event.predicates.iter().for_each(|predicate| predicate.cond.walk(&mut look));
+        event
+            .predicates
+            .iter()
+            .for_each(|predicate| predicate.cond.walk(&mut look));
         event.items.iter().for_each(|item| item.source.walk(&mut look));
     }
     count

@@ -1,6 +1,9 @@
 //! Why a function can't be hooked. In: a query and an error of the kernel's. Out: the reason in words, from the kernel's symbols
 //! and lists.
 
+use std::sync::LazyLock;
+
+use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::select;
 use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::Types;
@@ -65,7 +68,8 @@ const DENIED: &[&str] = &[
 
 /// Whether a function is one that programs themselves run through.
 pub(super) fn denied(name: &str) -> bool {
-    DENIED.iter().any(|pattern| select::glob(pattern, name))
+    static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| Patterns::new(DENIED));
+    PATTERNS.any(name)
 }
 
 /// Why a BPF trampoline must not be put there.

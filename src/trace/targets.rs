@@ -4,6 +4,7 @@
 
 use ksnoop_jit::compile;
 use ksnoop_jit::diag::{Code, Diagnostic};
+use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::{self, TargetKind};
 use ksnoop_jit::select::{self, Names};
@@ -682,7 +683,8 @@ type ByName = std::collections::BTreeMap<(u16, String), Vec<Symbol>>;
 /// The symbols of functions that match, by the module that their BTF would be in and their name.
 fn by_name(types: &Types, patterns: &[&str]) -> Result<ByName, Failure> {
     let mut found = ByName::new();
-    let all = Symbols::new().functions(|name| patterns.iter().any(|pattern| select::glob(pattern, name)))?;
+    let patterns = Patterns::new(patterns);
+    let all = Symbols::new().functions(|name| patterns.any(name))?;
     for symbol in all {
         let number = match &symbol.module {
             None => Some(0),

@@ -50,7 +50,9 @@ fn types() -> Types {
     let (char, byte, int) = (b.ty("char"), b.ty("u8"), b.ty("int"));
     let octets = b.array(byte, 16);
     let words = b.array(b.ty("u32"), 4);
-    let inner = Layout::union().field("u6_addr8", octets).field("u6_addr32", words);
+    let inner = Layout::union()
+        .field("u6_addr8", octets)
+        .field("u6_addr32", words);
     let inner = b.composite("", inner);
     let in6 = b.composite("in6", Layout::structure().field("in6_u", inner));
     let mac = b.array(byte, 6);
@@ -129,7 +131,10 @@ impl World {
 
     /// The query's fate in every way of running it, which must be the same.
     fn run(&self, query: &str) -> Ran {
-        let mut all: Vec<Ran> = WAYS.into_iter().map(|way| self.run_in(query, way, |_| ()).1).collect();
+        let mut all: Vec<Ran> = WAYS
+            .into_iter()
+            .map(|way| self.run_in(query, way, |_| ()).1)
+            .collect();
         for ran in &all {
             assert_eq!(ran.record.is_some(), all[0].record.is_some(), "{query}");
             assert_eq!(ran.faults, all[0].faults, "{query}");
@@ -138,7 +143,12 @@ impl World {
     }
 
     /// Runs a query, and again with each other memory that `more` gives.
-    fn run_in<T>(&self, query: &str, way: Way, more: impl FnOnce(&mut dyn FnMut(&World) -> Ran) -> T) -> (T, Ran) {
+    fn run_in<T>(
+        &self,
+        query: &str,
+        way: Way,
+        more: impl FnOnce(&mut dyn FnMut(&World) -> Ran) -> T,
+    ) -> (T, Ran) {
         let Some(built) = build(query, &self.types, way) else {
             panic!("{query} is refused");
         };
@@ -235,7 +245,11 @@ fn random_patterns_match_what_they_mean() {
         };
         let worlds: Vec<(World, Vec<u8>)> = (0..20).map(|_| world_of_text(&mut rng, &pattern)).collect();
         // Mostly the short ones, which are quick to compile.
-        let source = sources[if rng.below(3) == 0 { rng.below(6) } else { 2 + rng.below(2) }];
+        let source = sources[if rng.below(3) == 0 {
+            rng.below(6)
+        } else {
+            2 + rng.below(2)
+        }];
         let query = format!("look({source} =~ \"{pattern}\")");
         let way = WAYS[rng.below(3)];
         worlds[0].0.run_in(&query, way, |run| {
@@ -290,7 +304,14 @@ fn world_of_text(rng: &mut Rng, pattern: &str) -> (World, Vec<u8>) {
 #[test]
 fn a_pattern_sees_so_much_of_a_long_string() {
     let mut world = World::new();
-    for (length, seen) in [(63, true), (64, true), (65, true), (255, true), (256, false), (300, false)] {
+    for (length, seen) in [
+        (63, true),
+        (64, true),
+        (65, true),
+        (255, true),
+        (256, false),
+        (300, false),
+    ] {
         world.text = [&vec![b'x'; length - 4][..], b".ko\0"].concat();
         world.text[0] = b'a';
         // The text ends with `.ko` and a NUL.
@@ -307,7 +328,11 @@ fn a_pattern_sees_so_much_of_a_long_string() {
         assert_eq!(ran.faults, 1, "{query}");
     }
     let ran = world.run("look(x=(int)(s =~ \"*y\"))");
-    assert!(ran.text(&world.types).contains("<fault: s is too long>"), "{}", ran.text(&world.types));
+    assert!(
+        ran.text(&world.types).contains("<fault: s is too long>"),
+        "{}",
+        ran.text(&world.types)
+    );
     // An array may be as long as it is.
     let mut long = vec![b'y'; 300];
     long[299] = b'z';
@@ -328,8 +353,16 @@ fn strings_of_every_length_are_compared() {
             ([&text[..length.saturating_sub(1)], b"\0\0"].concat(), length == 0),
         ] {
             world.text = bytes;
-            assert_eq!(world.passes(&format!("look(s == \"{literal}\")")), same, "{length}");
-            assert_eq!(world.passes(&format!("look(s != \"{literal}\")")), !same, "{length}");
+            assert_eq!(
+                world.passes(&format!("look(s == \"{literal}\")")),
+                same,
+                "{length}"
+            );
+            assert_eq!(
+                world.passes(&format!("look(s != \"{literal}\")")),
+                !same,
+                "{length}"
+            );
         }
     }
     // An array that is full has no NUL.
@@ -381,7 +414,10 @@ fn addresses_are_compared_byte_for_byte() {
         ("look(ip(\"::1\") == t->raw)".to_string(), true),
         ("look(t->raw == ip(\"::2\"))".to_string(), false),
         ("look(t->from == ip(\"1::1\"))".to_string(), false),
-        ("look(t->far == ip(\"::1\"), *t->far == ip(\"::1\"))".to_string(), true),
+        (
+            "look(t->far == ip(\"::1\"), *t->far == ip(\"::1\"))".to_string(),
+            true,
+        ),
         ("look(t->mac == mac(\"02:00:5e:10:00:01\"))".to_string(), true),
         ("look(t->mac == mac(\"02-00-5E-10-00-1\"))".to_string(), true),
         ("look(t->mac != mac(\"02:00:5e:10:00:02\"))".to_string(), true),
@@ -417,8 +453,23 @@ fn as_many_bytes_as_the_query_says() {
     assert_eq!(ran.copied(1), Ok(&b"ABC"[..]));
     assert_eq!(ran.copied(2), Ok(&pattern[..0]));
     assert_eq!(ran.copied(3), Ok(&pattern[..1]));
-    assert!(ran.text(&world.types).contains("buf(s, 5)=\"\\x00\\x01\\x02\\x03\\x04\""), "{}", ran.text(&world.types));
-    for length in [1u64, 63, 4095, 4096, 4097, 5000, 1 << 31, 1 << 32, i64::MAX as u64] {
+    assert!(
+        ran.text(&world.types)
+            .contains("buf(s, 5)=\"\\x00\\x01\\x02\\x03\\x04\""),
+        "{}",
+        ran.text(&world.types)
+    );
+    for length in [
+        1u64,
+        63,
+        4095,
+        4096,
+        4097,
+        5000,
+        1 << 31,
+        1 << 32,
+        i64::MAX as u64,
+    ] {
         world.args[4] = length;
         let ran = world.run("look(buf(s, n), str(t->bytes + 1, n))");
         let room = (length as usize).min(4096);
@@ -428,13 +479,20 @@ fn as_many_bytes_as_the_query_says() {
         let text = (length as usize).min(255);
         assert_eq!(ran.copied(1), Ok(&pattern[1..][..text]), "{length}");
         let shown = ran.text(&world.types);
-        assert_eq!(shown.contains("4096 bytes of"), length > 4096, "{length}: {shown}");
+        assert_eq!(
+            shown.contains("4096 bytes of"),
+            length > 4096,
+            "{length}: {shown}"
+        );
     }
     // A negative length is a fault of the length, an address that is nowhere one of the pointer.
     world.args[4] = -11i64 as u64;
     let ran = world.run("look(buf(s, n), buf(s, (int)n), str(s, n), t->id)");
     let shown = ran.text(&world.types);
-    assert!(shown.contains("<fault: n is negative>") && shown.contains("<fault: (int)n is negative>"), "{shown}");
+    assert!(
+        shown.contains("<fault: n is negative>") && shown.contains("<fault: (int)n is negative>"),
+        "{shown}"
+    );
     world.args[1] = 0x1000;
     world.args[4] = 4;
     let ran = world.run("look(buf(s, n), buf(s, 4))");
@@ -444,7 +502,12 @@ fn as_many_bytes_as_the_query_says() {
     assert!(ran.copied(1).is_err());
     // User memory by its address, or because the query says so.
     world.args[1] = USER + 5;
-    for query in ["look(buf(s, 4))", "look(buf(user(s), n))", "look(ustr(s, 4))", "look(s:us)"] {
+    for query in [
+        "look(buf(s, 4))",
+        "look(buf(user(s), n))",
+        "look(ustr(s, 4))",
+        "look(s:us)",
+    ] {
         let ran = world.run(query);
         assert_eq!(ran.copied(0), Ok(&b"text"[..]), "{query}");
     }
@@ -455,5 +518,9 @@ fn the_name_of_what_is_traced() {
     let world = World::new();
     let ran = world.run("look(func, name=func, t->id)");
     assert_eq!(ran.copied(0), Ok(&b"look"[..]));
-    assert!(ran.text(&world.types).contains("func=\"look\", name=\"look\""), "{}", ran.text(&world.types));
+    assert!(
+        ran.text(&world.types).contains("func=\"look\", name=\"look\""),
+        "{}",
+        ran.text(&world.types)
+    );
 }

@@ -179,9 +179,12 @@ fn strings_addresses_and_lengths() {
         format!("tp:kfree_skb(skb->dev->name != \"eth0\", str(skb->data, 100) == \"{long}\")"),
         "tp:kfree_skb(skb->sk->__sk_common.skc_v6_daddr == ip(\"fe80::1\"))".to_string(),
         "tp:kfree_skb(skb->dev->dev_addr == mac(\"02:00:00:00:00:01\"), skb->dev->perm_addr:hex)".to_string(),
-        "tp:kfree_skb(buf(skb->data, 16), buf(skb->data, skb->len), buf(skb->head, skb->len - 5):hex)".to_string(),
-        "tp:kfree_skb(str(skb->data, skb->len), ustr(skb->data, (short)skb->len), ksym(location), func)".to_string(),
-        "tp:kfree_skb(skb->dev->dev_addr:mac, skb->head:s, skb->len:x8, skb->len:s64, location:sym)".to_string(),
+        "tp:kfree_skb(buf(skb->data, 16), buf(skb->data, skb->len), buf(skb->head, skb->len - 5):hex)"
+            .to_string(),
+        "tp:kfree_skb(str(skb->data, skb->len), ustr(skb->data, (short)skb->len), ksym(location), func)"
+            .to_string(),
+        "tp:kfree_skb(skb->dev->dev_addr:mac, skb->head:s, skb->len:x8, skb->len:s64, location:sym)"
+            .to_string(),
         "tp:sched_switch((next - prev) * sizeof(struct task_struct), prev[prev->pid & 1].pid)".to_string(),
         "tp:sched_switch(container_of(&prev->se, struct task_struct, se)->pid)".to_string(),
         "tp:sched_switch(sizeof(prev->comm), offsetof(struct task_struct, se.vruntime))".to_string(),
@@ -191,9 +194,15 @@ fn strings_addresses_and_lengths() {
         queries.push(format!(
             "tp:kfree_skb(skb->dev->name =~ \"{pattern}\" || str(skb->data) =~ \"{pattern}\", skb->len)"
         ));
-        queries.push(format!("tp:sched_switch(x = (int)(comm =~ \"{pattern}\"), !(comm =~ \"{pattern}\"))"));
-        queries.push(format!("vfs_open(path->dentry->d_name.name =~ \"{pattern}\", path->dentry)"));
-        queries.push(format!("do_sys_openat2(filename =~ \"{pattern}\", ustr(filename, 20) =~ \"{pattern}\")"));
+        queries.push(format!(
+            "tp:sched_switch(x = (int)(comm =~ \"{pattern}\"), !(comm =~ \"{pattern}\"))"
+        ));
+        queries.push(format!(
+            "vfs_open(path->dentry->d_name.name =~ \"{pattern}\", path->dentry)"
+        ));
+        queries.push(format!(
+            "do_sys_openat2(filename =~ \"{pattern}\", ustr(filename, 20) =~ \"{pattern}\")"
+        ));
     }
     for text in &queries {
         for typed in [true, false] {
