@@ -96,6 +96,9 @@ pub(crate) struct Cli {
     /// Where a name is that of several functions, trace all of them
     #[arg(long)]
     pub(crate) all_instances: bool,
+    /// Wait for modules that are not loaded yet
+    #[arg(long)]
+    pub(crate) wait: bool,
     /// Trace more functions at once than is sensible, and those that tracing itself needs
     #[arg(long)]
     pub(crate) force: bool,

@@ -12,6 +12,7 @@ use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
 
 use crate::cli::Cli;
+use crate::trace;
 use crate::{Failure, add_module, add_owners, complain, open_types, tell};
 
 /// Prototypes.
@@ -187,16 +188,30 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         .map_or(0, |func| func.id.id);
     let mut out = std::io::stdout().lock();
     writeln!(out, "kernel {}", caps.release())?;
+    // The newest kinds have other numbers in other kernels, so the kernel's own enum is asked for them.
+    let kind = |name: &str, id: u32| match trace::attach_type(&types, name) {
+        Ok(number) => caps.tracing_kind(number, id),
+        Err(why) => runtime::Answer::No(why),
+    };
     let rows = [
         ("privileges", caps.privileged()),
+        ("fsession", kind("BPF_TRACE_FSESSION", id_of("vfs_open"))),
         ("fentry and fexit", caps.fentry(id_of("vfs_open"))),
-        ("typed tracepoints", caps.tp_btf(tracepoint)),
-        ("kprobes", caps.kprobe()),
+        (
+            "fentry and fexit cookies",
+            caps.fentry_helper(runtime::caps::helper::GET_ATTACH_COOKIE, id_of("vfs_open")),
+        ),
+        ("fentry_multi", kind("BPF_TRACE_FENTRY_MULTI", 0)),
+        ("fexit_multi", kind("BPF_TRACE_FEXIT_MULTI", 0)),
+        ("fsession_multi", kind("BPF_TRACE_FSESSION_MULTI", 0)),
+        ("kprobe.session", caps.kprobe_session()),
         ("kprobe.multi", caps.kprobe_multi()),
-        ("uprobes", caps.uprobe()),
+        ("kprobes", caps.kprobe()),
+        ("kprobe cookies", caps.bpf_cookie()),
+        ("typed tracepoints", caps.tp_btf(tracepoint)),
         ("uprobe.multi", caps.uprobe_multi()),
+        ("uprobes", caps.uprobe()),
         ("ring buffer", caps.ringbuf()),
-        ("attach cookies", caps.bpf_cookie()),
         ("bpf_get_func_ip", caps.get_func_ip()),
         ("bpf_get_current_task_btf", caps.current_task_btf()),
     ];

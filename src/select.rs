@@ -125,10 +125,14 @@ pub fn families(
     let mut near: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     // Functions of one prototype, which BTF has once only, are typed once.
     let mut by_proto: BTreeMap<(u16, TypeId), Option<usize>> = BTreeMap::new();
+    // `func` is a constant to a query: functions that it is asked about are typed one by one.
+    let by_name = text.contains("func");
     for func in functions {
         let module = func.id.module;
         let proto = (module, types.proto_of(func.id));
-        if let Some(known) = by_proto.get(&proto) {
+        if let Some(known) = by_proto.get(&proto)
+            && !by_name
+        {
             match known {
                 Some(family) => made.families[*family].members.push(func),
                 None => made.unfit += 1,

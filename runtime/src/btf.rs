@@ -110,6 +110,12 @@ pub fn module_is_loaded(name: &str) -> bool {
         && Path::new("/sys/module").join(name).join("initstate").exists()
 }
 
+/// Whether a module has been initialized: before that nothing can be attached to it.
+pub fn module_is_live(name: &str) -> bool {
+    std::fs::read_to_string(Path::new("/sys/module").join(name).join("initstate"))
+        .is_ok_and(|state| state.trim() == "live")
+}
+
 /// The kernel's BTF object of a module (or of `vmlinux`), which a program on a module's function is loaded with.
 ///
 /// # Errors

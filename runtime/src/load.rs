@@ -67,6 +67,8 @@ pub struct ProgramStats {
     pub runs: u64,
     /// See `runs`.
     pub run_ns: u64,
+    /// How often it was not run because it, or another program, was at work on the same CPU (5.12; 0 before).
+    pub missed: u64,
     /// The verifier's log, empty with [`LogLevel::Off`].
     pub log: String,
 }
@@ -235,6 +237,7 @@ impl Loaded {
                 jited_bytes: info.jited_prog_len,
                 runs: info.run_cnt,
                 run_ns: info.run_time_ns,
+                missed: info.recursion_misses,
                 log: p.log.to_string(),
             });
         }

@@ -38,6 +38,12 @@ pub(super) struct Ladder<'a> {
     target: &'a Target,
     queries: usize,
     kernel: Kernel<'a>,
+    found: Found,
+}
+
+/// What earlier queries have left for later ones.
+#[derive(Default)]
+pub(super) struct Found {
     /// The maps of what has been attached, which the others use too.
     shared: Option<runtime::Maps>,
     next_event: u32,
@@ -65,22 +71,31 @@ struct Made {
 }
 
 impl<'a> Ladder<'a> {
-    pub(super) fn new(cli: &'a Cli, types: &'a Types, target: &'a Target, queries: usize) -> Ladder<'a> {
+    pub(super) fn new(
+        cli: &'a Cli,
+        types: &'a Types,
+        target: &'a Target,
+        queries: usize,
+        found: Found,
+    ) -> Ladder<'a> {
         Ladder {
             cli,
             types,
             target,
             queries,
             kernel: Kernel::new(types),
-            shared: None,
-            next_event: 0,
-            missing: BTreeMap::new(),
+            found,
         }
+    }
+
+    /// What is left for later.
+    pub(super) fn found(self) -> Found {
+        self.found
     }
 
     /// The maps of everything that has been attached.
     pub(super) fn maps(&self) -> Option<&runtime::Maps> {
-        self.shared.as_ref()
+        self.found.shared.as_ref()
     }
 
     /// Attaches the programs that keep the set of followed processes.
@@ -94,9 +109,9 @@ impl<'a> Ladder<'a> {
 
     /// What comes later uses these maps too.
     fn share(&mut self, maps: &runtime::Maps) {
-        match &mut self.shared {
+        match &mut self.found.shared {
             Some(all) => all.extend(maps),
-            None => self.shared = Some(maps.clone()),
+            None => self.found.shared = Some(maps.clone()),
         }
     }
 
@@ -207,7 +222,7 @@ impl<'a> Ladder<'a> {
         let members = Some(family.places.len() as u32);
         for rung in rungs::for_many(self.cli, &family.query) {
             let unfit = |place: &Place| no_trampoline(place, self.types, self.cli.force).is_some();
-            if self.missing.contains_key(&rung) || (rung.by_type() && family.places.iter().any(unfit)) {
+            if self.found.missing.contains_key(&rung) || (rung.by_type() && family.places.iter().any(unfit)) {
                 continue;
             }
             match self.attempt(Job { members, ..job }, family, rung)? {
@@ -223,7 +238,7 @@ impl<'a> Ladder<'a> {
                     if self.cli.verbose > 0 {
                         complain(&format!("not by {why}"));
                     }
-                    self.missing.insert(rung, why);
+                    self.found.missing.insert(rung, why);
                 }
             }
         }
@@ -253,7 +268,7 @@ impl<'a> Ladder<'a> {
             None => running.how.push((how, places)),
         }
         self.share(attached.maps());
-        self.next_event = artifact.next_event;
+        self.found.next_event = artifact.next_event;
         let names: Vec<String> = family.places.iter().map(|place| place.shown.clone()).collect();
         for lowered in artifact.programs {
             if let Some(layout) = lowered.layout {
@@ -270,7 +285,7 @@ impl<'a> Ladder<'a> {
     fn attempt(&mut self, job: Job, family: &Family, rung: Rung) -> Result<Tried, Failure> {
         let query = &family.query;
         let job = Job {
-            first_event: self.next_event,
+            first_event: self.found.next_event,
             way: rung.way(),
             ..job
         };
@@ -334,7 +349,7 @@ impl<'a> Ladder<'a> {
             elf: artifact.object.elf.clone(),
             target_btf: artifact.object.target_btf.clone(),
             map_sizes: Vec::new(),
-            shared: self.shared.clone(),
+            shared: self.found.shared.clone(),
         })?;
         for (program, after) in artifact.object.programs.iter().filter_map(|program| {
             Some((

@@ -9,10 +9,12 @@ mod output;
 mod rungs;
 mod status;
 mod targets;
+mod wait;
 mod whose;
 
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use anyhow::anyhow;
 use ksnoop_jit::compile::{self, CompileError, Job};
@@ -25,12 +27,15 @@ use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
-use ladder::{Ladder, Progress, Running};
-use output::Output;
+pub(crate) use rungs::attach_type;
+
+use ladder::{Found, Ladder, Progress, Running};
+use output::{Carried, Output, Until};
 use targets::Asked;
+use wait::Wait;
 
 use crate::cli::{self, Cli};
-use crate::{Failure, complain, dump, tell};
+use crate::{Failure, complain, dump, open_types, tell};
 
 /// Tokens of what the event loop waits for beside events.
 const SIGNAL: u8 = 0;
@@ -48,11 +53,8 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let mut types = None;
+    let mut types = open_types(cli)?;
     let asked = targets::understand(cli, texts, &mut types)?;
-    let Some(types) = types else {
-        return Err(anyhow!("no query").into());
-    };
     let caps = Capabilities::detect();
     let target = Target {
         reads: match cli.reads {
@@ -61,10 +63,10 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         },
         // Asked for by trying, and only if a query needs it.
         current_task_btf: cli.btf.is_some()
-            || !asked
-                .iter()
-                .flat_map(|one| &one.families)
-                .any(|family| mentions_task(&family.query))
+            || !asked.iter().any(|one| {
+                let mut families = one.families.iter();
+                one.families.is_empty() || families.any(|family| mentions_task(&family.query))
+            })
             || caps.current_task_btf().is_yes(),
         ring_bytes: cli
             .pages
@@ -78,7 +80,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
     if let runtime::Answer::No(why) = caps.privileged() {
         return Err(anyhow!("{why}: run it as root, or give it CAP_BPF and CAP_PERFMON").into());
     }
-    session(cli, &asked, &types, target)
+    session(cli, asked, types, target)
 }
 
 /// In stack mode, the functions that are to call one another.
@@ -164,11 +166,12 @@ fn dump_all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) -> Resul
     Ok(())
 }
 
-fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<(), Failure> {
+fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result<(), Failure> {
     let start = runtime::clock::monotonic();
+    let end = cli.duration.map(|duration| Instant::now() + duration);
     // From here on a signal ends the run in order.
     let signals = Signals::catch()?;
-    let mut target = target;
+    let (mut asked, mut types, mut target) = (asked, types, target);
     let mut child = match &cli.command {
         Some(command) => {
             let child = Child::hold(&runtime::run_child::words(command))?;
@@ -179,42 +182,90 @@ fn session(cli: &Cli, asked: &[Asked], types: &Types, target: Target) -> Result<
         }
         None => None,
     };
-    let mut running: Vec<Running> = Vec::new();
-    let mut ladder = Ladder::new(cli, types, &target, asked.len());
-    // What a followed process starts must be known before its first event.
-    let following = if cli.follow && !cli.check {
-        Some(ladder.follow()?)
-    } else {
-        None
-    };
-    for (index, one) in asked.iter().enumerate() {
-        running.extend(ladder.attach(index, one)?);
-    }
-    let maps = match ladder.maps() {
-        Some(maps) if !running.is_empty() => maps.clone(),
-        // Only `--check` attaches nothing.
-        Some(_) | None => return Ok(()),
-    };
-    whose::admit(cli, child.as_ref().map(Child::pid), &maps)?;
-    let mut events = Events::open(&maps, lower::EVENTS)?;
-    events.watch(signals.as_fd(), SIGNAL)?;
-    if cli.verbose > 0 {
-        for (query, one) in asked.iter().zip(&running) {
-            tell_attached(query, one);
+    let mut modules = Wait::new(&asked);
+    let mut found = Found::default();
+    let mut running: Vec<(usize, Running)> = Vec::new();
+    let mut following: Option<runtime::Attached> = None;
+    let mut told = 0;
+    let mut events: Option<Events> = None;
+    let mut carried: Option<Carried> = None;
+    let mut ready: Vec<usize> = (0..asked.len())
+        .filter(|index| !asked[*index].families.is_empty())
+        .collect();
+    // Once, but for queries that wait for modules.
+    loop {
+        let mut ladder = Ladder::new(cli, &types, &target, asked.len(), found);
+        // What a followed process starts must be known before its first event.
+        if cli.follow && !cli.check && following.is_none() {
+            following = Some(ladder.follow()?);
         }
+        for index in ready.drain(..) {
+            if let Some(one) = ladder.attach(index, &asked[index])? {
+                running.push((index, one));
+            }
+        }
+        let maps = ladder.maps().filter(|_| !running.is_empty()).cloned();
+        found = ladder.found();
+        let Some(maps) = maps else {
+            // Only `--check` attaches nothing.
+            if modules.interval().is_none() || !modules.sleep(&signals, end) {
+                return Ok(());
+            }
+            ready = modules.again(cli, &mut asked, &mut types)?;
+            continue;
+        };
+        whose::admit(cli, child.as_ref().map(Child::pid), &maps)?;
+        let stream = match &mut events {
+            Some(stream) => stream,
+            None => {
+                let stream = Events::open(&maps, lower::EVENTS)?;
+                stream.watch(signals.as_fd(), SIGNAL)?;
+                events.insert(stream)
+            }
+        };
+        for (index, one) in running.iter().skip(told).filter(|_| cli.verbose > 0) {
+            tell_attached(&asked[*index], one);
+        }
+        told = running.len();
+        let layouts: Vec<RecordLayout> = running.iter().flat_map(|(_, one)| one.layouts.clone()).collect();
+        let mut output = match carried.take() {
+            Some(carried) => Output::resume(cli, &types, &layouts, carried),
+            None => {
+                let texts: Vec<&str> = asked.iter().map(|query| query.text.as_str()).collect();
+                let output = Output::open(cli, &types, &layouts, &texts, start)?;
+                if let Some(child) = &mut child {
+                    stream.watch(child.as_fd(), CHILD)?;
+                    child.go()?;
+                }
+                output
+            }
+        };
+        let lost = || counters(&maps, &asked, LOST);
+        let until = Until {
+            signals: &signals,
+            child: child.as_mut(),
+            end,
+            modules: &mut modules,
+        };
+        let printed = output.pump(cli, stream, until, lost);
+        if let Ok(true) = printed {
+            carried = Some(output.carry());
+            ready = modules.again(cli, &mut asked, &mut types)?;
+            continue;
+        }
+        output.end_status();
+        drop(following);
+        return finish(
+            cli,
+            &asked,
+            running,
+            &maps,
+            stream,
+            output,
+            printed.map(|_| ()),
+            signals,
+        );
     }
-    let layouts: Vec<RecordLayout> = running.iter().flat_map(|one| one.layouts.clone()).collect();
-    let texts: Vec<&str> = asked.iter().map(|query| query.text.as_str()).collect();
-    let mut output = Output::open(cli, types, &layouts, &texts, start)?;
-    if let Some(child) = &mut child {
-        events.watch(child.as_fd(), CHILD)?;
-        child.go()?;
-    }
-    let lost = || counters(&maps, asked, LOST);
-    let printed = output.pump(cli, &mut events, &signals, child.as_mut(), lost);
-    output.end_status();
-    drop(following);
-    finish(cli, asked, running, &maps, events, output, printed, signals)
 }
 
 /// By what it is attached, and at how many functions.
@@ -237,41 +288,45 @@ fn tell_attached(query: &Asked, one: &Running) {
 fn finish(
     cli: &Cli,
     asked: &[Asked],
-    running: Vec<Running>,
+    running: Vec<(usize, Running)>,
     maps: &runtime::Maps,
-    mut events: Events,
+    events: &mut Events,
     mut output: Output<'_>,
     printed: Result<(), Failure>,
     signals: Signals,
 ) -> Result<(), Failure> {
     // A second Ctrl-C while detaching takes its time kills.
     drop(signals);
-    let mut loaded: Vec<Loaded> = Vec::new();
-    let attached: Vec<runtime::Attached> = running.into_iter().flat_map(|one| one.attached).collect();
-    let all: usize = attached.iter().map(runtime::Attached::links).sum();
-    let mut progress = Progress::new("detached; a second Ctrl-C leaves it to the kernel");
+    let mut loaded: Vec<(usize, Loaded)> = Vec::new();
+    let all: usize = running
+        .iter()
+        .flat_map(|(_, one)| &one.attached)
+        .map(runtime::Attached::links)
+        .sum();
+    let mut progress = Progress::new("detached; a second Ctrl-C leaves the rest to the kernel");
     let mut done = 0;
-    for one in attached {
-        if cli.verbose > 0 {
-            for stats in one.stats()? {
-                complain(&format!(
-                    "{}: id {}, {} instructions verified, {} bytes of machine code",
-                    stats.name, stats.id, stats.verified_insns, stats.jited_bytes
-                ));
-            }
+    for (index, one) in running {
+        for attached in one.attached {
+            let links = attached.links();
+            let one = attached.detach_all(|now, _| progress.tell(done + now, all));
+            loaded.push((index, one));
+            done += links;
         }
-        let links = one.links();
-        loaded.push(one.detach_all(|now, _| progress.tell(done + now, all)));
-        done += links;
     }
     printed?;
     events.drain_all(|record| output.record(record));
+    let missed = missed(cli, asked, &loaded)?;
     let lost = counters(maps, asked, LOST)?;
     let faults = counters(maps, asked, FAULTS)?;
     let summary = output.finish(&lost, &faults)?;
     for (name, count) in lost.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(
             "{name}: {count} events lost, the buffer was full (-P makes it larger)"
+        ));
+    }
+    for (name, count) in missed.iter().filter(|(_, count)| *count > 0) {
+        complain(&format!(
+            "{name}: {count} calls missed, the same program was at work on their CPU already"
         ));
     }
     for (name, count) in faults.iter().filter(|(_, count)| *count > 0) {
@@ -283,6 +338,24 @@ fn finish(
         complain(&summary.to_string());
     }
     Ok(())
+}
+
+/// How often the kernel did not run a query's programs: they never run inside of each other on one CPU, not even where one was
+/// preempted (`__bpf_prog_enter_recur`, kernel/bpf/trampoline.c).
+fn missed(cli: &Cli, asked: &[Asked], loaded: &[(usize, Loaded)]) -> Result<Vec<(String, u64)>, Failure> {
+    let mut missed: Vec<(String, u64)> = asked.iter().map(|query| (query.name.clone(), 0)).collect();
+    for (index, one) in loaded {
+        for stats in one.stats()? {
+            missed[*index].1 += stats.missed;
+            if cli.verbose > 0 {
+                complain(&format!(
+                    "{}: id {}, {} instructions verified, {} bytes of machine code",
+                    stats.name, stats.id, stats.verified_insns, stats.jited_bytes
+                ));
+            }
+        }
+    }
+    Ok(missed)
 }
 
 /// Which of a query's two counters (`lower::COUNTS`): events that found the buffer full, predicates with a bad pointer.

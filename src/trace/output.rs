@@ -16,6 +16,7 @@ use runtime::{Child, Events, Signals, clock};
 
 use super::order::{Order, WINDOW};
 use super::status::Status;
+use super::wait::Wait;
 use super::{CHILD, SIGNAL};
 use crate::Failure;
 use crate::cli::{self, Cli};
@@ -29,6 +30,29 @@ pub(super) struct Output<'a> {
     tick: Instant,
     /// Losses that have been told in the output.
     lost: Vec<u64>,
+}
+
+/// What may end a run.
+pub(super) struct Until<'u> {
+    pub(super) signals: &'u Signals,
+    pub(super) child: Option<&'u mut Child>,
+    pub(super) end: Option<Instant>,
+    pub(super) modules: &'u mut Wait,
+}
+
+/// What outlives a change of what is traced.
+pub(super) struct Carried {
+    order: Order,
+    status: Status,
+    tick: Instant,
+    lost: Vec<u64>,
+    text: String,
+    sink: Box<dyn Write>,
+    threads: Option<BTreeSet<(u32, u32, u32)>>,
+    start: u64,
+    bytes: u64,
+    count: u64,
+    wanted: Option<u64>,
 }
 
 /// What has been written, and what is about to be.
@@ -101,33 +125,92 @@ impl<'a> Output<'a> {
         Ok(output)
     }
 
+    /// Lets go of the types and layouts, to go on with more of them.
+    pub(super) fn carry(self) -> Carried {
+        let Output {
+            page,
+            order,
+            status,
+            tick,
+            lost,
+        } = self;
+        Carried {
+            order,
+            status,
+            tick,
+            lost,
+            text: page.text,
+            sink: page.sink,
+            threads: page.threads,
+            start: page.start,
+            bytes: page.bytes,
+            count: page.count,
+            wanted: page.wanted,
+        }
+    }
+
+    /// Goes on with other types and layouts. Symbols are read anew too: there may be more.
+    pub(super) fn resume(
+        cli: &Cli,
+        types: &'a Types,
+        layouts: &'a [RecordLayout],
+        carried: Carried,
+    ) -> Output<'a> {
+        let to_terminal = cli.output.is_none() && std::io::stdout().is_terminal();
+        let mut page = Page {
+            printer: Printer::new(types, layouts, options(cli, to_terminal)),
+            text: carried.text,
+            sink: carried.sink,
+            symbols: Kallsyms(runtime::symbols::Symbols::new()),
+            threads: carried.threads,
+            start: carried.start,
+            bytes: carried.bytes,
+            count: carried.count,
+            wanted: carried.wanted,
+            failed: None,
+        };
+        page.set_clock();
+        Output {
+            page,
+            order: carried.order,
+            status: carried.status,
+            tick: carried.tick,
+            lost: carried.lost,
+        }
+    }
+
     /// Takes the status line away: from here on others write to stderr.
     pub(super) fn end_status(&mut self) {
         self.status.end();
     }
 
-    /// Prints events until something ends the run. `lost` counts the events of each query that found the buffer full.
+    /// Prints events until something ends the run, or modules have been loaded that are waited for, which is true then. `lost`
+    /// counts the events of each query that found the buffer full.
     pub(super) fn pump(
         &mut self,
         cli: &Cli,
         events: &mut Events,
-        signals: &Signals,
-        mut child: Option<&mut Child>,
+        until: Until<'_>,
         lost: impl Fn() -> Result<Vec<(String, u64)>, Failure>,
-    ) -> Result<(), Failure> {
-        let end = cli.duration.map(|duration| Instant::now() + duration);
+    ) -> Result<bool, Failure> {
+        let Until {
+            signals,
+            mut child,
+            end,
+            modules,
+        } = until;
         if cli.count == Some(0) {
-            return Ok(());
+            return Ok(false);
         }
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(());
+                return Ok(false);
             }
             // What is held back is to be shown in time, whether or not more comes.
             let soon = (self.order.len() > 0).then_some(Duration::from_nanos(WINDOW));
             let tick = self.wants_ticks(cli).then_some(TICK);
-            let wait = [left, soon, tick].into_iter().flatten().min();
+            let wait = [left, soon, tick, modules.interval()].into_iter().flatten().min();
             let before = clock::monotonic();
             let wake = events.poll(wait, |record| self.record(record))?;
             // What was stamped before the buffer was looked at has come, if it was not held up for longer than the window.
@@ -135,13 +218,16 @@ impl<'a> Output<'a> {
             // What has come is shown at once; while more keeps coming, writes stay large.
             self.flush()?;
             if flow.is_break() || wake.stopped || (wake.is_ready(SIGNAL) && signals.take().is_some()) {
-                return Ok(());
+                return Ok(false);
+            }
+            if modules.arrived() {
+                return Ok(true);
             }
             if wake.is_ready(CHILD)
                 && let Some(child) = &mut child
                 && child.try_wait()?.is_some()
             {
-                return Ok(());
+                return Ok(false);
             }
             if self.wants_ticks(cli) && Instant::now() >= self.tick {
                 self.tick = Instant::now() + TICK;

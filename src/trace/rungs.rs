@@ -166,11 +166,7 @@ pub(crate) fn for_one(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
                     rungs.push(Rung::Fsession);
                 }
                 rungs.push(Rung::Fentry);
-                // Before 6.14 a session has room for twice as many calls at once as there are CPUs, kretprobes for ten at least
-                // (kernel/trace/fprobe.c, `fprobe_init_rethook`; kernel/kprobes.c, `register_kretprobe`).
-                if two_sided(query, ProgramKind::Kretprobe)
-                    && runtime::Capabilities::detect().version() >= (6, 14)
-                {
+                if two_sided(query, ProgramKind::Kretprobe) {
                     rungs.push(Rung::KprobeSession);
                 }
                 rungs.push(Rung::Kprobe);
@@ -223,6 +219,9 @@ fn forced(cli: &Cli, query: &typed::Query) -> Option<Vec<Rung>> {
     })
 }
 
+/// How many calls there is room for, per two CPUs, where the kernel wants to be told.
+const CALLS_AT_ONCE: usize = 256;
+
 /// What the running kernel calls things, looked up when needed.
 pub(super) struct Kernel<'a> {
     types: &'a Types,
@@ -255,7 +254,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// A constant of `enum bpf_attach_type`: distributions differ in which they have and what they are.
-    pub(crate) fn attach_type(&self, name: &str) -> Result<u32, String> {
+    fn attach_type(&self, name: &str) -> Result<u32, String> {
         attach_type(self.types, name)
     }
 
@@ -422,13 +421,23 @@ impl<'a> Kernel<'a> {
     }
 
     fn many(&self, family: &Family, rung: Rung, sites: &[u64]) -> AttachTarget {
+        // Before 6.14 fprobe has room for twice as many calls at once as there are functions in the link and CPUs, and returns
+        // of others are lost (kernel/trace/fprobe.c, `fprobe_init_rethook`). Functions may be named repeatedly.
+        let times = if rung.by_type() || runtime::Capabilities::detect().version() >= (6, 14) {
+            1
+        } else {
+            CALLS_AT_ONCE.div_ceil(sites.len().max(1))
+        };
         let sites = sites
             .iter()
             .zip(0..)
-            .map(|(at, cookie)| Site {
-                at: *at,
-                cookie,
-                ref_ctr: 0,
+            .flat_map(|(at, cookie)| {
+                let site = Site {
+                    at: *at,
+                    cookie,
+                    ref_ctr: 0,
+                };
+                std::iter::repeat_n(site, times)
             })
             .collect();
         if rung.by_type() {

@@ -18,7 +18,7 @@ use runtime::symbols::{Count, Symbol, SymbolKind, Symbols, count_named};
 use super::explain::denied;
 use super::instances::{Instances, copy_warning, unfaithful};
 use crate::cli::Cli;
-use crate::{Failure, add_module, complain, open_types, tell};
+use crate::{Failure, add_module, complain, tell};
 
 /// More functions than this are only traced with `--force`.
 pub(super) const LIMIT: usize = 2000;
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     pub(super) text: String,
     /// What messages call it: the function, or the pattern.
     pub(super) name: String,
-    /// Functions that can share programs; one for a single function.
+    /// Functions that can share programs; one for a single function, none while it waits for a module.
     pub(super) families: Vec<Family>,
 }
 
@@ -86,11 +86,7 @@ impl Asked {
 }
 
 /// Gives all queries their meaning; every mistake in every query is told.
-pub(super) fn understand(
-    cli: &Cli,
-    texts: &[String],
-    types: &mut Option<Types>,
-) -> Result<Vec<Asked>, Failure> {
+pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Result<Vec<Asked>, Failure> {
     let mut parsed = Vec::new();
     let mut wrong = false;
     for text in texts {
@@ -105,7 +101,6 @@ pub(super) fn understand(
     if wrong {
         return Err(Failure::Query);
     }
-    let types = types.insert(open_types(cli)?);
     let stems = parsed.iter().filter_map(|(_, query)| stem_of(query)).collect();
     let instances = Instances::new(stems, cli.all_instances);
     if cli.btf.is_none() {
@@ -132,6 +127,11 @@ pub(super) fn understand(
     for (text, query) in &parsed {
         match chooser.choose(text, query)? {
             Ok(one) => asked.push(one),
+            Err(diags) if chooser.may_come(&diags) => asked.push(Asked {
+                text: (*text).to_string(),
+                name: query.target.span.text(text).to_string(),
+                families: Vec::new(),
+            }),
             Err(diags) => {
                 tell(cli, text, &diags);
                 wrong = true;
@@ -216,6 +216,15 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
+    /// Whether a module that is loaded later may put right what is wrong.
+    fn may_come(&self, diags: &[Diagnostic]) -> bool {
+        self.cli.wait
+            && self.live
+            && diags
+                .iter()
+                .all(|diag| matches!(diag.code, Code::UnknownModule | Code::UnknownFunction))
+    }
+
     fn choose(&self, text: &str, query: &ast::Query) -> Result<Result<Asked, Wrong>, Failure> {
         let TargetKind::Function { module, name } = &query.target.kind else {
             return Ok(self.plainly(text));
