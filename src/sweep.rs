@@ -2,6 +2,10 @@
 //! argument and follows a random way through the types. Pure, and the same for the same seed. Every text is meant to be
 //! understood: a query that sema refuses says something about sema, or about what the types hide.
 
+mod whole;
+
+pub use whole::whole;
+
 use crate::types::{Func, Type, TypeId, Types};
 
 /// How many steps a random way takes, if the types let it.
@@ -16,6 +20,8 @@ pub enum Subject {
     Entry,
     /// A function's return.
     Return,
+    /// A function's entry and return. [`query`] and [`large`] take it for the entry alone.
+    Both,
     /// A tracepoint.
     Tracepoint,
 }
@@ -58,7 +64,7 @@ pub fn query(types: &Types, func: &Func, subject: Subject, seed: u64) -> String 
     let mut items = Vec::new();
     let mut starts: Vec<(String, TypeId)> = Vec::new();
     match subject {
-        Subject::Entry | Subject::Tracepoint => {
+        Subject::Entry | Subject::Both | Subject::Tracepoint => {
             for (index, param) in func.params.iter().enumerate() {
                 let name = spelling(func, index);
                 items.push(name.clone());
@@ -82,7 +88,7 @@ pub fn query(types: &Types, func: &Func, subject: Subject, seed: u64) -> String 
         items.push(way.shown(&mut random));
     }
     let mut text = match subject {
-        Subject::Entry | Subject::Return => format!("{}({})", func.name, items.join(", ")),
+        Subject::Entry | Subject::Return | Subject::Both => format!("{}({})", func.name, items.join(", ")),
         Subject::Tracepoint => format!("tp:{}({})", func.name, items.join(", ")),
     };
     if random.below(4) == 0
@@ -121,7 +127,7 @@ pub fn large(types: &Types, func: &Func, subject: Subject, items: usize, steps: 
         }
     }
     let prefix = match subject {
-        Subject::Entry | Subject::Return => "",
+        Subject::Entry | Subject::Return | Subject::Both => "",
         Subject::Tracepoint => "tp:",
     };
     format!("{prefix}{}({})", func.name, found.join(", "))

@@ -4,16 +4,15 @@
 
 #[path = "suite/judge.rs"]
 mod judge;
+#[path = "suite/report.rs"]
+mod report;
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use judge::{Judge, Verdict};
+use judge::Judge;
 use ksnoop_jit::sweep::{self, Random, Subject};
-
-/// How many texts are kept for each reason.
-const EXAMPLES: usize = 3;
+use report::Report;
 
 struct Options {
     kind: String,
@@ -47,17 +46,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut names: Vec<String> = match subject {
-        Subject::Entry | Subject::Return => judge
-            .types
-            .functions(0)
-            .into_iter()
-            .map(|(_, name)| name)
-            .collect(),
-        Subject::Tracepoint => judge.types.tracepoints(),
-    };
-    names.sort();
-    names.dedup();
+    let mut names = judge.names(subject);
     let all = names.len();
     if let Some(sample) = options.sample {
         let mut random = Random::new(options.seed);
@@ -76,11 +65,7 @@ fn main() -> ExitCode {
     let mut report = Report::default();
     let started = Instant::now();
     for (done, name) in names.iter().enumerate() {
-        let func = match subject {
-            Subject::Entry | Subject::Return => judge.types.functions_named(name).into_iter().next(),
-            Subject::Tracepoint => judge.types.tracepoint_proto(name),
-        };
-        let Some(func) = func else {
+        let Some(func) = judge.prototype(name, subject) else {
             report.add("no prototype", name.clone(), name, None);
             continue;
         };
@@ -127,116 +112,4 @@ fn options() -> Result<Options, String> {
         }
     }
     Ok(options)
-}
-
-/// One reason and what had it.
-#[derive(Default)]
-struct Class {
-    count: usize,
-    examples: Vec<String>,
-    log: Option<String>,
-}
-
-#[derive(Default)]
-struct Report {
-    accepted: usize,
-    failed: usize,
-    classes: BTreeMap<(&'static str, String), Class>,
-    longest: (u32, String),
-    hardest: (u32, String),
-    programs: usize,
-}
-
-impl Report {
-    fn take(&mut self, verdict: Verdict, text: &str) {
-        match verdict {
-            Verdict::Accepted { insns, verified } => {
-                self.accepted += 1;
-                self.programs += 1;
-                if insns > self.longest.0 {
-                    self.longest = (insns, text.to_string());
-                }
-                if verified > self.hardest.0 {
-                    self.hardest = (verified, text.to_string());
-                }
-            }
-            Verdict::Wrong(why) => self.add("refused by sema", why, text, None),
-            Verdict::Unsupported(why) => self.add("unsupported", why, text, None),
-            Verdict::Bug(why) => {
-                self.failed += 1;
-                self.add("COMPILER FAILED", why, text, None);
-            }
-            Verdict::Panic(why) => {
-                self.failed += 1;
-                self.add("PANIC", why, text, None);
-            }
-            Verdict::Refused(why, log) => {
-                self.failed += 1;
-                self.programs += 1;
-                self.add("REFUSED BY THE KERNEL", why, text, Some(log));
-            }
-        }
-    }
-
-    fn add(&mut self, what: &'static str, why: String, text: &str, log: Option<String>) {
-        let class = self.classes.entry((what, general(&why))).or_default();
-        class.count += 1;
-        if class.examples.len() < EXAMPLES {
-            class
-                .examples
-                .push(format!("{text}   [{}]", why.replace('\n', " ")));
-        }
-        if class.log.is_none() {
-            class.log = log;
-        }
-    }
-
-    fn print(&self, seconds: f64, logs: bool) {
-        println!("accepted: {}", self.accepted);
-        for ((what, why), class) in &self.classes {
-            println!("{what}: {} times: {why}", class.count);
-            for example in &class.examples {
-                println!("    {example}");
-            }
-            if logs && let Some(log) = &class.log {
-                for line in log.lines() {
-                    println!("        {line}");
-                }
-            }
-        }
-        println!(
-            "{} programs in {seconds:.1} s, {:.0} each second",
-            self.programs,
-            self.programs as f64 / seconds
-        );
-        println!("longest: {} instructions: {}", self.longest.0, self.longest.1);
-        println!("hardest: {} verified: {}", self.hardest.0, self.hardest.1);
-    }
-}
-
-/// A reason without its names and numbers, so that equal ones are counted together.
-fn general(why: &str) -> String {
-    let mut out = String::new();
-    let mut quoted = false;
-    let mut digits = false;
-    for c in why.chars() {
-        match c {
-            '`' => {
-                quoted = !quoted;
-                out.push(c);
-            }
-            _ if quoted => {}
-            '0'..='9' => {
-                if !digits {
-                    out.push('N');
-                }
-                digits = true;
-                continue;
-            }
-            '\n' => out.push(' '),
-            c => out.push(c),
-        }
-        digits = false;
-    }
-    out
 }

@@ -8,7 +8,7 @@ use crate::ctype::CType;
 use crate::ir::build::call;
 use crate::ir::{BinaryOp, Bits, CmpOp, RelocData, RelocKind, Type, Value, Width};
 use crate::span::Span;
-use crate::typed::{BitRange, Memory, Place};
+use crate::typed::{BitRange, Memory, Path, Place};
 
 impl Lower<'_> {
     /// A bitfield in kernel or user memory.
@@ -20,8 +20,63 @@ impl Lower<'_> {
         step: Span,
         memory: Memory,
     ) -> Value {
+        if let Some(path) = &place.path
+            && path.access[0] != 0
+        {
+            let (element, moved, bits) = self.element(place, path, bits, base, memory);
+            return self.load_bits_at(&element, bits, moved, (step, base), memory);
+        }
+        self.load_bits_at(place, bits, base, (step, base), memory)
+    }
+
+    /// The element of `root[n]` that a bitfield is in, as a base of its own: aya takes a root's index for bits, not bytes, where
+    /// it computes a bitfield's local place (`AccessSpec::new`, aya-obj's relocation.rs), and refuses what then seems to lie
+    /// in nine bytes.
+    fn element(
+        &mut self,
+        place: &Place,
+        path: &Path,
+        bits: BitRange,
+        base: Value,
+        memory: Memory,
+    ) -> (Place, Value, BitRange) {
+        let size = self.types.size_of(path.root).unwrap_or(0);
+        let before = u64::from(path.access[0]) * size;
+        let whole = Path {
+            access: vec![path.access[0]],
+            ..path.clone()
+        };
+        let space = self.space_of(memory);
+        self.at(place.span, path.text.clone());
+        let reloc = self.offset_reloc(&whole, before);
+        let start = self.loose(base, space);
+        let moved = self.b.field_addr(start, reloc);
+        let mut inside = path.clone();
+        inside.access[0] = 0;
+        let bits = BitRange {
+            first: bits.first - 8 * before,
+            ..bits
+        };
+        let element = Place {
+            path: Some(inside),
+            offset: place.offset - before,
+            bits: Some(bits),
+            ..place.clone()
+        };
+        (element, moved, bits)
+    }
+
+    /// As `load_bits`, where the step that can be a fault is not from the base itself.
+    fn load_bits_at(
+        &mut self,
+        place: &Place,
+        bits: BitRange,
+        base: Value,
+        (step, from): (Span, Value),
+        memory: Memory,
+    ) -> Value {
         let Some((size, offset)) = container(bits) else {
-            return self.load_wide_bits(place, bits, base, step, memory);
+            return self.load_wide_bits(place, bits, base, (step, from), memory);
         };
         let raw = match self.plainly(place, base, offset, size) {
             Some((path, seen)) if seen != Seen::Pointer => {
@@ -39,7 +94,7 @@ impl Lower<'_> {
                 let address = self.place_address(&whole, base, memory);
                 self.at(place.span, "the integer with the bitfield");
                 let slot = self.scratch();
-                self.probe_into(slot, size, address, memory, Some((step, base)))
+                self.probe_into(slot, size, address, memory, Some((step, from)))
             }
         };
         let up = 64 - (bits.first + u64::from(bits.width) - offset * 8);
@@ -83,7 +138,7 @@ impl Lower<'_> {
         place: &Place,
         bits: BitRange,
         base: Value,
-        step: Span,
+        (step, from): (Span, Value),
         memory: Memory,
     ) -> Value {
         let first = bits.first / 8;
@@ -94,7 +149,7 @@ impl Lower<'_> {
         let slot = self.b.slot(16);
         let to = self.b.slot_addr(slot);
         let status = self.probe(to, 9, address, memory);
-        let (good, bad) = self.fault_blocks(step, base);
+        let (good, bad) = self.fault_blocks(step, from);
         self.b
             .branch_with(CmpOp::Ne, Bits::W64, status, 0, bad, call(good, &[]));
         self.b.switch_to(good);

@@ -588,6 +588,15 @@ impl Sema<'_> {
         match class(self.types, &to) {
             Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
                 let mut expr = self.convert(inner, to);
+                // A cast to its own type still makes a plain number of a bitfield: its width no longer decides the promotion.
+                if matches!(&expr.kind, ExprKind::Load(place) if place.bits.is_some()) {
+                    let ty = expr.ty.clone();
+                    expr = Expr {
+                        kind: ExprKind::Convert(Box::new(expr)),
+                        ty,
+                        span,
+                    };
+                }
                 expr.span = span;
                 Ok(Operand::Value(expr))
             }

@@ -11,7 +11,7 @@ use crate::parser::ast;
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
-use crate::types::NameKind;
+use crate::types::{NameKind, Type, TypeId, Types};
 
 /// Every built-in value, for suggestions.
 const BUILTINS: [&str; 13] = [
@@ -55,7 +55,8 @@ impl Sema<'_> {
                     .note(format!("in `{b}` it is {second}")),
                 );
             }
-            return Ok(value(ExprKind::Const(*first as i64), constant_type(*first), span));
+            let ty = constant_type(self.types, constants[0].0, *first);
+            return Ok(value(ExprKind::Const(*first as i64), ty, span));
         }
         let mut diag = Diagnostic::error(Code::UnknownName, span, format!("`{name}` is not known here"))
             .label("neither an argument nor a built-in, an errno or an enum constant");
@@ -432,15 +433,13 @@ fn owned(names: Vec<&str>) -> Vec<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
-/// The type of an enum constant, as GNU C has it.
-fn constant_type(value: i128) -> CType {
-    if i32::try_from(value).is_ok() {
-        CType::INT
-    } else if u32::try_from(value).is_ok() {
-        CType::UINT
-    } else if i64::try_from(value).is_ok() {
-        CType::LONG
-    } else {
-        CType::ULONG
+/// The type of an enum constant, as GNU C has it: `int` if that holds it, else its enum's (`finish_enum`, gcc/c/c-decl.cc).
+fn constant_type(types: &Types, of: TypeId, value: i128) -> CType {
+    match types.get_stripped(of) {
+        Type::Enum(kind) if i32::try_from(value).is_err() => CType::Int {
+            bytes: if kind.size > 4 { 8 } else { 4 },
+            signed: kind.signed,
+        },
+        _ => CType::INT,
     }
 }

@@ -1,27 +1,19 @@
 //! Programs run, as the loader would leave them, over made-up structs, and what they write is compared with what the
 //! reference says. Types, memory and queries are random with fixed seeds; a few queries are written by hand for what is rare.
 
-use ksnoop_jit::compile::{self, Artifact, Job};
-use ksnoop_jit::diag::{self, Code};
 use ksnoop_jit::ir::generate::Rng;
-use ksnoop_jit::lower::{Reads, Target};
-use ksnoop_jit::parser::ast::Query;
+use ksnoop_jit::lower::Reads;
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::testing::{Builder, Layout, mini_kernel, types_of};
 use ksnoop_jit::types::{Func, NameKind, Type, TypeId, Types};
 use ksnoop_jit::wire::{self, ItemLayout, ValueLayout};
 use ksnoop_jit::{codegen, parser};
 
-use super::machine::{COUNTS_MAP, EVENTS_MAP, Machine, Moment, Region, number};
+use super::machine::{Machine, Moment, Region, number};
 use super::reference::{Shown, Verdict, World};
+use super::running::{Built, Way, build, context};
 
-/// How a program is run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Way {
-    pub(super) typed: bool,
-    reads: Reads,
-}
-
+/// How programs are run.
 pub(super) const WAYS: [Way; 3] = [
     Way {
         typed: false,
@@ -37,8 +29,6 @@ pub(super) const WAYS: [Way; 3] = [
     },
 ];
 
-/// Where the words above the stack pointer are at a kprobe.
-const CALLER: u64 = 0xffff_c900_1000_0000;
 /// Where user strings are.
 pub(super) const USER: u64 = 0x7f00_0000_0000;
 /// Mapped memory around objects, so that pointers that are a little off stay inside.
@@ -47,101 +37,6 @@ const OBJECTS: usize = 3;
 
 pub(super) fn kernel_base(index: usize) -> u64 {
     0xffff_8880_0000_0000 + ((index as u64) << 24)
-}
-
-/// The context of a program, and the memory that belongs to it.
-pub(super) fn context(way: Way, args: &[u64]) -> (Vec<u8>, Region) {
-    let mut stack = vec![0; 8];
-    stack.extend(args.iter().skip(6).flat_map(|word| word.to_le_bytes()));
-    let bytes = if way.typed {
-        args.iter().flat_map(|word| word.to_le_bytes()).collect()
-    } else {
-        // struct pt_regs: di, si, dx, cx, r8, r9 and sp (arch/x86/include/uapi/asm/ptrace.h).
-        let mut regs = vec![0u8; 168];
-        for (offset, word) in [112, 104, 96, 88, 72, 64].into_iter().zip(args) {
-            regs[offset..offset + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        regs[152..160].copy_from_slice(&CALLER.to_le_bytes());
-        regs
-    };
-    let caller = Region {
-        base: CALLER,
-        bytes: stack,
-    };
-    (bytes, caller)
-}
-
-/// A query, ready to run.
-pub(super) struct Built<'t> {
-    text: &'t str,
-    way: Way,
-    query: Query,
-    pub(super) artifact: Artifact,
-    pub(super) code: Vec<u8>,
-}
-
-/// Compiles; nothing comes of what divides by a constant 0 or shifts too far.
-pub(super) fn build<'t>(text: &'t str, types: &Types, way: Way) -> Option<Built<'t>> {
-    let query = match parser::parse(text) {
-        Ok(query) => query,
-        Err(diags) => panic!("{text}: {diags}"),
-    };
-    let resolved = match compile::understand(text, types, Limits::default()) {
-        Ok(resolved) => resolved,
-        Err(diags) => {
-            let wrong = |d: &&diag::Diagnostic| {
-                d.severity == diag::Severity::Error
-                    && !matches!(d.code, Code::DivisionByZero | Code::BadShift)
-            };
-            if let Some(wrong) = diags.iter().find(wrong) {
-                panic!("a right query is refused\n{}", diag::render(text, wrong, false));
-            }
-            return None;
-        }
-    };
-    let target = Target {
-        reads: way.reads,
-        ..Target::default()
-    };
-    let job = Job::alone(if way.typed {
-        compile::Way::Trampoline
-    } else {
-        compile::Way::Kprobe
-    });
-    let artifact = match compile::generate(&resolved.query, types, &target, job) {
-        Ok(artifact) => artifact,
-        Err(error) => panic!("{text}: {error}"),
-    };
-    let code = relocated(text, &artifact);
-    Some(Built {
-        text,
-        way,
-        query,
-        artifact,
-        code,
-    })
-}
-
-/// The code as it would be loaded.
-fn relocated(text: &str, artifact: &Artifact) -> Vec<u8> {
-    let object = &artifact.object;
-    let programs = match ksnoop_jit_runtime::object::relocate(&object.elf, &object.target_btf) {
-        Ok(programs) => programs,
-        Err(error) => panic!("{text}: {error}"),
-    };
-    let [program] = programs.as_slice() else {
-        panic!("{text}: {} programs", programs.len());
-    };
-    let mut code = program.insns.clone();
-    for reference in &program.map_refs {
-        let map = if reference.map == "events" {
-            EVENTS_MAP
-        } else {
-            COUNTS_MAP
-        };
-        code[reference.slot * 8 + 4..][..4].copy_from_slice(&(map as u32).to_le_bytes());
-    }
-    code
 }
 
 /// What is the same for all queries of a round.
@@ -164,14 +59,17 @@ struct Tally {
 
 impl Stage<'_> {
     /// Runs a program and compares.
-    fn check(&self, built: &Built<'_>, tally: &mut Tally) {
+    fn check(&self, built: &Built, tally: &mut Tally) {
         let Built {
             text,
             way,
-            query,
             artifact,
             code,
         } = built;
+        let query = match parser::parse(text) {
+            Ok(query) => query,
+            Err(diags) => panic!("{text}: {diags}"),
+        };
         let way = *way;
         let (context, caller) = context(way, &self.args);
         let mut memory = (self.memory)();
@@ -196,7 +94,7 @@ impl Stage<'_> {
             machine: &machine,
             moment: &self.moment,
         };
-        let verdict = world.judge(text, query);
+        let verdict = world.judge(text, &query);
         tally.runs += 1;
         if verdict.passes != (machine.records.len() == 1) {
             fail(&format!(
@@ -956,7 +854,7 @@ fn random_round(seed: u64, queries: usize, tally: &mut Tally) {
         let way = WAYS[number % WAYS.len()];
         let wild = way != WAYS[1];
         let text = Generator::new(rng.bits(), &types, wild).query();
-        let Some(built) = build(&text, &types, way) else {
+        let Ok(built) = build(&text, &types, way) else {
             tally.refused += 1;
             continue;
         };
@@ -1028,8 +926,8 @@ fn over_nodes(text: &str, comm: &str, name: &[u8]) {
     let mut tally = Tally::default();
     for way in WAYS {
         match build(text, stage.types, way) {
-            Some(built) => stage.check(&built, &mut tally),
-            None => panic!("{text} is refused"),
+            Ok(built) => stage.check(&built, &mut tally),
+            Err(_) => panic!("{text} is refused"),
         }
     }
     assert_eq!(tally.runs, WAYS.len());

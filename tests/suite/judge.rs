@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use ksnoop_jit::compile::{self, CompileError, Job, Way};
 use ksnoop_jit::lower::{ProgramKind, Target};
 use ksnoop_jit::sema::Limits;
-use ksnoop_jit::types::Types;
+use ksnoop_jit::sweep::Subject;
+use ksnoop_jit::types::{Func, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::{AttachTarget, LogLevel, Maps, ObjectSpec, ProgramSpec, Relocated, RuntimeError};
 
@@ -54,6 +55,30 @@ impl Judge {
             target,
             maps: None,
         })
+    }
+
+    /// The prototype of a function or tracepoint; the first of several functions of one name.
+    pub(crate) fn prototype(&self, name: &str, subject: Subject) -> Option<Func> {
+        match subject {
+            Subject::Entry | Subject::Return | Subject::Both => {
+                self.types.functions_named(name).into_iter().next()
+            }
+            Subject::Tracepoint => self.types.tracepoint_proto(name),
+        }
+    }
+
+    /// All there is to ask about, in order.
+    pub(crate) fn names(&self, subject: Subject) -> Vec<String> {
+        let mut names: Vec<String> = match subject {
+            Subject::Entry | Subject::Return | Subject::Both => {
+                let functions = self.types.functions(0).into_iter();
+                functions.map(|(_, name)| name).collect()
+            }
+            Subject::Tracepoint => self.types.tracepoints(),
+        };
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// One query, run as typed programs or not.

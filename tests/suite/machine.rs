@@ -21,7 +21,7 @@ const STALE: u8 = 0xa5;
 const EFAULT: u64 = -14i64 as u64;
 
 /// What helpers say about the moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Moment {
     pub(crate) pid_tgid: u64,
     pub(crate) uid_gid: u64,

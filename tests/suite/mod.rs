@@ -1,12 +1,16 @@
 //! What the test binary is made of.
 
 mod bless;
+mod c_oracle;
+mod classes;
 mod diagnostics;
 mod exec;
 mod golden;
 mod json;
 mod judge;
 mod machine;
+mod oracle;
 mod reference;
+mod running;
 mod strings;
 mod verifier;

@@ -389,14 +389,14 @@ impl World<'_> {
             "ENOMEM" => return Thing::Value(plain(INT, 12)),
             _ => {}
         }
-        if let Some((_, value)) = self.types.enum_constant(name).first() {
-            // GNU C: an `int`, or the first wider type that holds it.
-            let uint = Ty::Int {
-                bytes: 4,
-                signed: false,
+        if let Some((of, value)) = self.types.enum_constant(name).first() {
+            // GNU C: an `int` if that holds it, else what the enum is.
+            let ty = if cut(*value, &INT) == *value {
+                INT
+            } else {
+                self.resolve(*of)
             };
-            let ty = [INT, uint, LONG].into_iter().find(|ty| cut(*value, ty) == *value);
-            return Thing::Value(plain(ty.unwrap_or(ULONG), *value));
+            return Thing::Value(plain(ty, *value));
         }
         self.builtin(name)
     }

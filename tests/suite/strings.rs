@@ -7,8 +7,9 @@ use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::{Builder, Layout, types_of};
 use ksnoop_jit::wire::{self, RecordLayout};
 
-use super::exec::{Built, USER, WAYS, Way, build, context, kernel_base, moment};
+use super::exec::{USER, WAYS, kernel_base, moment};
 use super::machine::{Machine, Region, number};
+use super::running::{Built, Way, build, context};
 
 /// What a program did.
 struct Ran {
@@ -149,7 +150,7 @@ impl World {
         way: Way,
         more: impl FnOnce(&mut dyn FnMut(&World) -> Ran) -> T,
     ) -> (T, Ran) {
-        let Some(built) = build(query, &self.types, way) else {
+        let Ok(built) = build(query, &self.types, way) else {
             panic!("{query} is refused");
         };
         let mut again = |world: &World| world.run_built(query, way, &built);
@@ -157,7 +158,7 @@ impl World {
         (rest, again(self))
     }
 
-    fn run_built(&self, query: &str, way: Way, built: &Built<'_>) -> Ran {
+    fn run_built(&self, query: &str, way: Way, built: &Built) -> Ran {
         let (context, caller) = context(way, &self.args);
         let memory = [
             (thing(), self.thing.clone()),

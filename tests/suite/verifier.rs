@@ -38,11 +38,7 @@ fn all_accepted(judge: &mut Judge, names: &[String], subject: Subject, typed: bo
     let mut wrong = Vec::new();
     let mut left = Vec::new();
     for name in names {
-        let func = match subject {
-            Subject::Entry | Subject::Return => judge.types.functions_named(name).into_iter().next(),
-            Subject::Tracepoint => judge.types.tracepoint_proto(name),
-        };
-        let Some(func) = func else {
+        let Some(func) = judge.prototype(name, subject) else {
             continue;
         };
         let text = sweep::query(&judge.types, &func, subject, 1);
@@ -78,38 +74,28 @@ fn all_accepted(judge: &mut Judge, names: &[String], subject: Subject, typed: bo
 #[test]
 fn functions_as_kprobes() {
     let Some(mut judge) = kernel() else { return };
-    let names = judge
-        .types
-        .functions(0)
-        .into_iter()
-        .map(|(_, name)| name)
-        .collect();
+    let names = judge.names(Subject::Entry);
     all_accepted(&mut judge, &sample(names, 500), Subject::Entry, false);
 }
 
 #[test]
 fn functions_as_kretprobes() {
     let Some(mut judge) = kernel() else { return };
-    let names = judge
-        .types
-        .functions(0)
-        .into_iter()
-        .map(|(_, name)| name)
-        .collect();
+    let names = judge.names(Subject::Entry);
     all_accepted(&mut judge, &sample(names, 100), Subject::Return, false);
 }
 
 #[test]
 fn tracepoints_by_type() {
     let Some(mut judge) = kernel() else { return };
-    let names = sample(judge.types.tracepoints(), 60);
+    let names = sample(judge.names(Subject::Tracepoint), 60);
     all_accepted(&mut judge, &names, Subject::Tracepoint, true);
 }
 
 #[test]
 fn raw_tracepoints() {
     let Some(mut judge) = kernel() else { return };
-    let names = sample(judge.types.tracepoints(), 60);
+    let names = sample(judge.names(Subject::Tracepoint), 60);
     all_accepted(&mut judge, &names, Subject::Tracepoint, false);
 }
 
@@ -123,11 +109,9 @@ fn many_long_ways() {
         ("sched_switch", Subject::Tracepoint, true),
         ("sched_switch", Subject::Tracepoint, false),
     ] {
-        let func = match subject {
-            Subject::Entry | Subject::Return => judge.types.functions_named(name).into_iter().next(),
-            Subject::Tracepoint => judge.types.tracepoint_proto(name),
+        let Some(func) = judge.prototype(name, subject) else {
+            continue;
         };
-        let Some(func) = func else { continue };
         for seed in 0..3 {
             let text = sweep::large(&judge.types, &func, subject, 64, 8, seed);
             let verdict = judge.judge(&text, typed);

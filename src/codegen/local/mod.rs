@@ -245,7 +245,11 @@ impl Layouts<'_> {
                 // Nothing may work by accident of the local and the kernel's offset being the same.
                 offset = offset.checked_add(placed.align)?;
             }
-            end = end.max(offset.checked_add(placed.size)?);
+            // Beside a bitfield, the kernel takes any enum for an `int` when it looks whether the struct holds it
+            // (kernel/bpf/btf.c, `btf_enum_check_kflag_member`).
+            let is_enum = matches!(self.types.get(self.types.complete(member.ty)), Type::Enum(_));
+            let room = if is_enum { placed.size.max(4) } else { placed.size };
+            end = end.max(offset.checked_add(room)?);
             members.push((offset.checked_mul(8)?, placed));
         }
         let mut size = end.max(1).checked_next_multiple_of(align)?;

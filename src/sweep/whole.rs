@@ -1,0 +1,637 @@
+//! Queries that use the whole language: a prototype and a seed in, the text of a query out. Expressions of every operator, casts,
+//! computed indices, bitfields, strings, user memory, `container_of`, formats, labels, `entry()` and `exit()`, several items and
+//! predicates. Each is well typed as far as the types say: what is refused is told by the sweep, and should be rare.
+//!
+//! To let it use something new, add an arm to [`Maker::number`], [`Maker::condition`] or [`Maker::shown`].
+
+use super::{Random, Subject, spelling};
+use crate::types::{Func, NameKind, Type, TypeId, Types};
+
+/// How often another member is tried where one does not lead to what is looked for.
+const TRIES: usize = 12;
+/// Structs that most kernels have, to cast to and to find the container of a member in.
+const STRUCTS: [&str; 8] = [
+    "task_struct",
+    "sk_buff",
+    "sock",
+    "inode",
+    "dentry",
+    "file",
+    "page",
+    "mm_struct",
+];
+const ERRNOS: [&str; 4] = ["-ENOMEM", "EAGAIN", "-EINVAL", "-ENOENT"];
+const TEXTS: [&str; 6] = [
+    "eth0",
+    "bash",
+    "",
+    "a longer text than most",
+    "\\xff\\x01",
+    "0123456789abcdef",
+];
+const PATTERNS: [&str; 3] = ["eth*", "*", "kworker/*"];
+const NUMBERS: [&str; 12] = [
+    "s8",
+    "u8",
+    "s16",
+    "u16",
+    "int",
+    "u32",
+    "s64",
+    "u64",
+    "long",
+    "unsigned long",
+    "bool",
+    "unsigned char",
+];
+
+/// What a place or an expression is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A number of so many bytes.
+    Number(u32),
+    /// A pointer to the type.
+    Pointer(TypeId),
+    Composite(TypeId),
+    Array(TypeId, u32),
+    /// Nothing that an expression can use.
+    Other,
+}
+
+/// An expression, in parentheses where it needs them.
+#[derive(Clone, Debug)]
+struct Made {
+    text: String,
+    kind: Kind,
+    bitfield: bool,
+    /// It is something in memory, and not in a register.
+    place: bool,
+}
+
+struct Maker<'a> {
+    types: &'a Types,
+    random: Random,
+    /// Arguments and what is returned.
+    starts: Vec<Made>,
+}
+
+/// A query of the whole language about a function or tracepoint.
+pub fn whole(types: &Types, func: &Func, subject: Subject, seed: u64) -> String {
+    let own = func.name.bytes().fold(seed, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mut maker = Maker {
+        types,
+        random: Random::new(own),
+        starts: Vec::new(),
+    };
+    let returns = !matches!(types.get_stripped(func.ret), Type::Void);
+    if subject != Subject::Return {
+        maker.starts = maker.arguments(func);
+    }
+    if subject == Subject::Return && returns {
+        maker.starts.push(maker.start("return".to_string(), func.ret));
+    }
+    let mut items = Vec::new();
+    for _ in 0..1 + maker.random.below(6) {
+        items.push(maker.item());
+    }
+    if subject == Subject::Both {
+        // What is shown of the return, and with a condition the two are one event.
+        if returns && maker.random.below(3) > 0 {
+            let returned = maker.start("return".to_string(), func.ret);
+            let before = std::mem::replace(&mut maker.starts, vec![returned]);
+            items.push(maker.item());
+            maker.starts = before;
+        } else {
+            let shown = maker.scalar(2);
+            items.push(format!("exit({})", shown.text));
+        }
+        if maker.random.below(3) == 0 {
+            let shown = maker.number(2);
+            items.push(format!("at_entry = entry({shown})"));
+        }
+    }
+    let prefix = match subject {
+        Subject::Entry | Subject::Return | Subject::Both => "",
+        Subject::Tracepoint => "tp:",
+    };
+    let mut text = format!("{prefix}{}({})", func.name, items.join(", "));
+    if maker.random.below(3) == 0 {
+        text.push_str(" if ");
+        text.push_str(&maker.condition(3));
+    }
+    text
+}
+
+impl Maker<'_> {
+    fn arguments(&self, func: &Func) -> Vec<Made> {
+        func.params
+            .iter()
+            .enumerate()
+            .map(|(index, param)| self.start(spelling(func, index), param.ty))
+            .filter(|made| made.kind != Kind::Other)
+            .collect()
+    }
+
+    fn start(&self, text: String, ty: TypeId) -> Made {
+        Made {
+            text,
+            kind: self.kind(ty),
+            bitfield: false,
+            place: false,
+        }
+    }
+
+    fn kind(&self, ty: TypeId) -> Kind {
+        match self.types.get_stripped(ty) {
+            Type::Int(int) if int.size <= 8 => Kind::Number(int.size),
+            Type::Enum(e) => Kind::Number(e.size),
+            Type::Ptr(to) => Kind::Pointer(to),
+            Type::Struct(_) | Type::Union(_) => Kind::Composite(self.types.complete(ty)),
+            Type::Fwd { .. } => match self.types.composite(self.types.complete(ty)) {
+                Some(_) => Kind::Composite(self.types.complete(ty)),
+                None => Kind::Other,
+            },
+            Type::Array { elem, len } => Kind::Array(elem, len),
+            Type::Void
+            | Type::Int(_)
+            | Type::Float { .. }
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => Kind::Other,
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random.below(bound)
+    }
+
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.random.below(list.len())]
+    }
+
+    /// The struct or union that can be looked into from there.
+    fn inside(&self, kind: Kind) -> Option<TypeId> {
+        let id = match kind {
+            Kind::Composite(id) => id,
+            Kind::Pointer(to) => self.types.complete(to),
+            Kind::Number(_) | Kind::Array(..) | Kind::Other => return None,
+        };
+        let composite = self.types.composite(id)?;
+        (!composite.members.is_empty()).then_some(id)
+    }
+
+    /// A pointer to a struct with members, or a struct that was passed by value.
+    fn base(&mut self, depth: usize) -> Made {
+        let task = |this: &Self| {
+            let id = this.types.find(NameKind::Struct, "task_struct");
+            Made {
+                text: "task".to_string(),
+                kind: id.first().map_or(Kind::Other, |id| Kind::Pointer(*id)),
+                bitfield: false,
+                place: false,
+            }
+        };
+        let good: Vec<Made> = self
+            .starts
+            .iter()
+            .filter(|made| self.inside(made.kind).is_some())
+            .cloned()
+            .collect();
+        let plain = match good.get(self.random.below(good.len() + 1)) {
+            Some(made) => made.clone(),
+            None => task(self),
+        };
+        let Kind::Pointer(to) = plain.kind else {
+            return plain;
+        };
+        if depth == 0 {
+            return plain;
+        }
+        match self.below(14) {
+            0 => {
+                let by = self.below(3);
+                let op = self.pick(&["+", "-"]);
+                Made {
+                    text: format!("({} {op} {by})", plain.text),
+                    ..plain
+                }
+            }
+            1 => match self.known_struct() {
+                Some((name, id)) => {
+                    let from = self.word(depth - 1);
+                    Made {
+                        text: format!("((struct {name} *){from})"),
+                        kind: Kind::Pointer(id),
+                        bitfield: false,
+                        place: false,
+                    }
+                }
+                None => plain,
+            },
+            2 => {
+                let cond = self.condition(depth - 1);
+                let other = match self.below(2) {
+                    0 => "NULL".to_string(),
+                    _ => format!("{} + 1", plain.text),
+                };
+                Made {
+                    text: format!("({cond} ? {} : {other})", plain.text),
+                    kind: Kind::Pointer(to),
+                    bitfield: false,
+                    place: false,
+                }
+            }
+            3 => Made {
+                text: format!("user({})", plain.text),
+                ..plain
+            },
+            4 => self.container(depth).unwrap_or(plain),
+            5 => Made {
+                text: format!("({}[{}])", plain.text, self.number(depth - 1)),
+                kind: Kind::Composite(self.types.complete(to)),
+                bitfield: false,
+                place: true,
+            },
+            6 => Made {
+                text: format!("(*{})", plain.text),
+                kind: Kind::Composite(self.types.complete(to)),
+                bitfield: false,
+                place: true,
+            },
+            _ => plain,
+        }
+    }
+
+    /// A struct that this kernel has, by name.
+    fn known_struct(&mut self) -> Option<(&'static str, TypeId)> {
+        let name = self.pick(&STRUCTS);
+        let id = self.types.find(NameKind::Struct, name).first().copied()?;
+        self.types.composite(id).map(|_| (name, id))
+    }
+
+    /// What a member is in, from the address of something.
+    fn container(&mut self, depth: usize) -> Option<Made> {
+        let (name, id) = self.known_struct()?;
+        let member = self.plain_member(id)?;
+        let of = match self.below(2) {
+            0 => self.address(depth - 1)?.text,
+            _ => self.base_pointer()?.text,
+        };
+        Some(Made {
+            text: format!("container_of({of}, struct {name}, {member})"),
+            kind: Kind::Pointer(id),
+            bitfield: false,
+            place: false,
+        })
+    }
+
+    /// The name of a member that has a byte offset.
+    fn plain_member(&mut self, id: TypeId) -> Option<String> {
+        let names = self.types.member_names(id);
+        for _ in 0..TRIES {
+            let name = names.get(self.random.below(names.len()))?;
+            if self
+                .types
+                .member(id, name)
+                .is_ok_and(|found| found.bitfield.is_none())
+            {
+                return Some(name.clone());
+            }
+        }
+        None
+    }
+
+    fn base_pointer(&mut self) -> Option<Made> {
+        let pointers: Vec<Made> = self
+            .starts
+            .iter()
+            .filter(|made| matches!(made.kind, Kind::Pointer(_)))
+            .cloned()
+            .collect();
+        pointers.get(self.random.below(pointers.len())).cloned()
+    }
+
+    /// The address of something in memory.
+    fn address(&mut self, depth: usize) -> Option<Made> {
+        for _ in 0..TRIES {
+            let made = self.place(depth)?;
+            if !made.bitfield && made.place {
+                return Some(Made {
+                    text: format!("(&{})", made.text),
+                    kind: Kind::Other,
+                    bitfield: false,
+                    place: false,
+                });
+            }
+        }
+        None
+    }
+
+    /// Something that is reached by at least one step.
+    fn place(&mut self, depth: usize) -> Option<Made> {
+        let mut at = self.base(depth);
+        let steps = 1 + self.below(4);
+        for _ in 0..steps {
+            let Some(id) = self.inside(at.kind) else {
+                break;
+            };
+            at = self.step(&at, id)?;
+            at = self.elements(at, depth)?;
+        }
+        Some(at)
+    }
+
+    fn step(&mut self, at: &Made, id: TypeId) -> Option<Made> {
+        let names = self.types.member_names(id);
+        for _ in 0..TRIES {
+            let name = names.get(self.random.below(names.len()))?;
+            let Ok(found) = self.types.member(id, name) else {
+                continue;
+            };
+            let kind = self.kind(found.ty);
+            let sized = self.types.size_of(found.ty).is_some_and(|size| size > 0);
+            if kind == Kind::Other || !sized {
+                continue;
+            }
+            let through = matches!(at.kind, Kind::Pointer(_));
+            let arrow = if through { "->" } else { "." };
+            return Some(Made {
+                text: format!("{}{arrow}{name}", at.text),
+                kind,
+                bitfield: found.bitfield.is_some(),
+                place: at.place || through,
+            });
+        }
+        None
+    }
+
+    /// Through the dimensions of an array, by constants and computed numbers.
+    fn elements(&mut self, mut at: Made, depth: usize) -> Option<Made> {
+        while let Kind::Array(elem, len) = at.kind {
+            if len == 0 || !at.place {
+                return None;
+            }
+            if self.below(10) == 0 {
+                break;
+            }
+            let index = match self.below(3) {
+                0 if depth > 0 => self.runtime_number(depth - 1),
+                _ => self.below(len.min(1 << 16) as usize).to_string(),
+            };
+            at.text = format!("{}[{index}]", at.text);
+            at.kind = self.kind(elem);
+        }
+        Some(at)
+    }
+
+    /// A number or a pointer in memory, or an argument.
+    fn scalar(&mut self, depth: usize) -> Made {
+        for _ in 0..TRIES {
+            if let Some(made) = self.place(depth)
+                && matches!(made.kind, Kind::Number(_) | Kind::Pointer(_))
+            {
+                return made;
+            }
+        }
+        Made {
+            text: self.pick(&["pid", "cpu", "ktime"]).to_string(),
+            kind: Kind::Number(4),
+            bitfield: false,
+            place: false,
+        }
+    }
+
+    /// As a number that is not known before the program runs.
+    fn runtime_number(&mut self, depth: usize) -> String {
+        let made = self.scalar(depth);
+        match made.kind {
+            Kind::Number(_) => made.text,
+            Kind::Pointer(_) | Kind::Composite(_) | Kind::Array(..) | Kind::Other => {
+                format!("((u64){})", made.text)
+            }
+        }
+    }
+
+    /// A number of 64 bits, such as could be an address.
+    fn word(&mut self, depth: usize) -> String {
+        match self.base_pointer() {
+            Some(made) if self.below(2) == 0 => made.text,
+            _ => format!("((u64){})", self.number(depth)),
+        }
+    }
+
+    fn literal(&mut self) -> String {
+        match self.below(8) {
+            0 => self.pick(&ERRNOS).to_string(),
+            1 => format!("{:#x}", self.random.next_u64()),
+            2 => format!("{:#x}", self.random.next_u64() as u32),
+            3 => format!("-{}", self.below(1000)),
+            4 => self
+                .pick(&["true", "'x'", "0b101", "017", "1ULL << 40"])
+                .to_string(),
+            5 => format!("sizeof({})", self.pick(&["struct task_struct", "int", "u64"])),
+            6 => match self.known_struct() {
+                Some((name, id)) => match self.plain_member(id) {
+                    Some(member) => format!("offsetof(struct {name}, {member})"),
+                    None => "1".to_string(),
+                },
+                None => "2".to_string(),
+            },
+            _ => self.below(300).to_string(),
+        }
+    }
+
+    /// Any number, in parentheses where it needs them.
+    fn number(&mut self, depth: usize) -> String {
+        if depth == 0 {
+            return match self.below(4) {
+                0 => format!("({})", self.literal()),
+                1 => self.builtin(),
+                _ => self.runtime_number(0),
+            };
+        }
+        let d = depth - 1;
+        match self.below(16) {
+            0..3 => {
+                let op = self.pick(&["+", "-", "*", "&", "|", "^"]);
+                format!("({} {op} {})", self.number(d), self.number(d))
+            }
+            3 => {
+                let op = self.pick(&["/", "%"]);
+                format!("({} {op} {})", self.number(d), self.runtime_number(d))
+            }
+            4 => {
+                let op = self.pick(&["<<", ">>"]);
+                let by = match self.below(2) {
+                    0 => self.below(32).to_string(),
+                    _ => format!("({} & 31)", self.runtime_number(d)),
+                };
+                format!("({} {op} {by})", self.number(d))
+            }
+            5 => {
+                let op = self.pick(&["-", "~", "+"]);
+                format!("({op}({}))", self.number(d))
+            }
+            6 => {
+                let to = self.pick(&NUMBERS);
+                format!("(({to}){})", self.number(d))
+            }
+            7 => format!("(int)({})", self.condition(d)),
+            8 => format!(
+                "({} ? {} : {})",
+                self.condition(d),
+                self.number(d),
+                self.number(d)
+            ),
+            9 => {
+                let call = self.pick(&["ntohs", "ntohl", "ntohll", "htons", "htonl", "htonll"]);
+                format!("{call}({})", self.number(d))
+            }
+            10 => match self.base_pointer() {
+                Some(made) => match self.below(4) {
+                    0 => format!("is_err({})", made.text),
+                    1 => format!("((u64){} >> 3)", made.text),
+                    2 => format!("({} & 0xfff)", made.text),
+                    _ => format!("((u32){})", made.text),
+                },
+                None => self.builtin(),
+            },
+            11 => match self.address(d) {
+                Some(made) => format!("((u64){})", made.text),
+                None => self.builtin(),
+            },
+            12 => self.builtin(),
+            _ => self.runtime_number(d),
+        }
+    }
+
+    fn builtin(&mut self) -> String {
+        self.pick(&[
+            "pid", "tid", "uid", "gid", "cpu", "ktime", "cgroup", "$pid", "argc",
+        ])
+        .to_string()
+    }
+
+    /// A condition, without parentheses around it where its operator binds loosely.
+    fn condition(&mut self, depth: usize) -> String {
+        let d = depth.saturating_sub(1);
+        match self.below(12) {
+            0 if depth > 0 => format!("({} && {})", self.condition(d), self.condition(d)),
+            1 if depth > 0 => format!("({} || {})", self.condition(d), self.condition(d)),
+            2 if depth > 0 => format!("!({})", self.condition(d)),
+            3 => match self.base_pointer() {
+                Some(made) => {
+                    let op = self.pick(&["==", "!=", ">"]);
+                    let other = self.scalar(d);
+                    let other = match self.below(3) {
+                        0 => "NULL".to_string(),
+                        1 => self.literal(),
+                        _ => other.text,
+                    };
+                    format!("{} {op} ({other})", made.text)
+                }
+                None => format!("{} != 0", self.number(d)),
+            },
+            4 | 5 => self.text_condition(d),
+            6 => {
+                let made = self.scalar(depth);
+                format!("!{}", made.text)
+            }
+            7 => format!("{} == ip(\"10.1.2.3\")", self.runtime_number(d)),
+            _ => {
+                let op = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
+                let other = match self.below(2) {
+                    0 => format!("({})", self.literal()),
+                    _ => self.number(d),
+                };
+                format!("{} {op} {other}", self.runtime_number(depth))
+            }
+        }
+    }
+
+    fn text_condition(&mut self, depth: usize) -> String {
+        let text = match self.string(depth) {
+            Some(text) if self.below(3) > 0 => text,
+            _ => "comm".to_string(),
+        };
+        match self.below(3) {
+            0 => format!("{text} == \"{}\"", self.pick(&TEXTS)),
+            1 => format!("{text} != \"{}\"", self.pick(&TEXTS)),
+            _ => format!("{text} =~ \"{}\"", self.pick(&PATTERNS)),
+        }
+    }
+
+    /// Something that strings are made of, or is taken for it.
+    fn string(&mut self, depth: usize) -> Option<String> {
+        for _ in 0..2 * TRIES {
+            let made = self.place(depth)?;
+            let of = match made.kind {
+                Kind::Pointer(to) => to,
+                Kind::Array(elem, len) if len > 0 => elem,
+                Kind::Array(..) | Kind::Number(_) | Kind::Composite(_) | Kind::Other => continue,
+            };
+            if matches!(self.types.get_stripped(of), Type::Int(int) if int.is_char) {
+                return Some(match self.below(3) {
+                    0 => format!("str({})", made.text),
+                    _ => made.text,
+                });
+            }
+            if matches!(made.kind, Kind::Pointer(_)) && self.below(8) == 0 {
+                let call = self.pick(&["str", "ustr"]);
+                return Some(format!("{call}({})", made.text));
+            }
+        }
+        None
+    }
+
+    /// An item with what may be around it.
+    fn item(&mut self) -> String {
+        let item = match self.below(10) {
+            0 | 1 => return self.condition(3),
+            2 => self.number(3),
+            3 => match self.string(1) {
+                Some(text) => text,
+                None => "comm".to_string(),
+            },
+            4 => match self.starts.get(self.random.below(self.starts.len())) {
+                Some(made) => made.text.clone(),
+                None => "task".to_string(),
+            },
+            _ => return self.shown(),
+        };
+        if self.below(3) == 0 {
+            format!("label{} = {item}", self.below(100))
+        } else {
+            item
+        }
+    }
+
+    /// A place with a format that fits it.
+    fn shown(&mut self) -> String {
+        let made = (0..TRIES).find_map(|_| self.place(2));
+        let Some(made) = made else {
+            return "cpu".to_string();
+        };
+        if self.below(2) == 0 {
+            return made.text;
+        }
+        let format = match made.kind {
+            Kind::Number(4) if !made.bitfield => self.pick(&[
+                "x", "d", "u", "o", "b", "ip", "errno", "be", "hex", "u32", "s8", "x64",
+            ]),
+            Kind::Number(8) if !made.bitfield => self.pick(&["x", "d", "sym", "be", "hex", "x64", "symbol"]),
+            Kind::Number(_) => self.pick(&["x", "d", "u", "o", "b", "c", "errno", "hex"]),
+            Kind::Pointer(_) => self.pick(&["x", "sym", "s", "us", "hex", "mac", "string", "u64"]),
+            Kind::Array(..) => self.pick(&["hex", "x"]),
+            Kind::Composite(_) | Kind::Other => self.pick(&["hex"]),
+        };
+        format!("{}:{format}", made.text)
+    }
+}
