@@ -52,6 +52,12 @@ pub(crate) struct Cli {
     /// Trace while this command runs
     #[arg(short = 'c', long, value_name = "CMD")]
     pub(crate) command: Option<String>,
+    /// Print what is aggregated so far after every so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) interval: Option<std::time::Duration>,
+    /// Keys that an aggregation has room for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub(crate) max_keys: Option<u32>,
     /// Size of the ring buffer in pages
     #[arg(short = 'P', long, value_name = "PAGES")]
     pub(crate) pages: Option<u32>,

@@ -397,6 +397,14 @@ codes! {
     BadLength = "E0412",
     /// A condition whose result is known without the value.
     DecidedCondition = "E0413",
+    /// A query that aggregates would also show a value.
+    MixedAggregation = "E0420",
+    /// `by` without an aggregation.
+    NothingAggregated = "E0421",
+    /// The bounds of a histogram make no buckets, or too many.
+    BadBounds = "E0422",
+    /// Keys of an aggregation that are too long.
+    KeyTooLong = "E0423",
     /// A format that doesn't exist or doesn't fit the value.
     BadFormat = "E0501",
 }

@@ -1,6 +1,10 @@
 //! The typed query: what sema makes and lowering reads. Every name is resolved, every conversion is explicit, every
 //! operand of an operation has the type the operation works in. Nothing here can be a user's mistake any more.
 
+mod aggregate;
+
+pub use aggregate::{Aggregate, Measure};
+
 use std::hash::{Hash, Hasher};
 
 use crate::ctype::CType;
@@ -18,6 +22,8 @@ pub struct Query {
     pub probe: Probe,
     /// What is to happen: one event, or one at entry and one at return.
     pub events: Vec<Event>,
+    /// What the kernel keeps instead of sending events: then there is one event, and its items are keys and values.
+    pub aggregate: Option<Aggregate>,
 }
 
 /// What is traced.

@@ -6,6 +6,13 @@ use crate::ctype::CType;
 use crate::span::Span;
 use crate::types::TypeId;
 
+mod aggregate;
+
+pub use aggregate::{
+    AggregateLayout, HIST_ZERO, HITS, KEY_MAX, Measure, MeasureLayout, StackPart, Unit, VALUE_HEADER,
+    VALUE_MAX, extreme_mask,
+};
+
 /// Byte offset of the event number (`u32`, the layout's [`RecordLayout::event`]).
 pub const EVENT: u32 = 0;
 /// Byte offset of the CPU (`u32`).

@@ -13,13 +13,19 @@ use aya_obj::generated::bpf_map_type;
 
 use crate::error::{Result, RuntimeError};
 use crate::object::ring_bytes;
-use crate::sys::{self, MapElem, cmd};
+use crate::sys::{self, MapBatch, MapElem, cmd};
 
 /// A set of maps by name. Cloning shares the maps; they live as long as anything holds them.
 #[derive(Clone, Default)]
 pub struct Maps {
     by_name: BTreeMap<String, Arc<Map>>,
 }
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// How many pairs are asked for at once.
+const BATCH: usize = 256;
 
 struct Map {
     data: MapData,
@@ -36,6 +42,11 @@ impl std::fmt::Debug for Maps {
 }
 
 impl Maps {
+    /// Whether there is such a map.
+    pub fn contains(&self, map: &str) -> bool {
+        self.by_name.contains_key(map)
+    }
+
     /// The names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
@@ -131,12 +142,78 @@ impl Maps {
         }
     }
 
-    /// All pairs. Programs may add and delete meanwhile: a pair may then be missed, and is never given twice unless
-    /// it was deleted and added again.
+    /// All pairs: key and value as [`Maps::lookup`] gives it. Programs may add and delete meanwhile: a pair may then be
+    /// missed, and is never given twice unless it was deleted and added again. Many are read with one system call
+    /// where the kernel can do that with this kind of map (hash maps since 5.6).
     ///
     /// # Errors
     /// As [`Maps::lookup`].
-    pub fn entries(&self, map: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn entries(&self, map: &str) -> Result<Vec<Pair>> {
+        match self.batches(map)? {
+            Some(pairs) => Ok(pairs),
+            None => self.walk(map),
+        }
+    }
+
+    /// All pairs, many with each system call; `None` if the kernel can't.
+    fn batches(&self, map: &str) -> Result<Option<Vec<Pair>>> {
+        /// `ENOTSUPP`, which the kernel lets out here (kernel/bpf/syscall.c, `bpf_map_do_batch`), and libc does not name.
+        const ENOTSUPP: i32 = 524;
+        let m = self.get(map)?;
+        let value_len = m.value_len()?;
+        let mut out = vec![];
+        let mut room = BATCH;
+        // Where the next batch begins: the kernel's own note, of at most a key's size.
+        let mut position = vec![0u8; m.key_size.max(8)];
+        let mut after = position.clone();
+        let mut started = false;
+        let mut seen = std::collections::HashSet::new();
+        // A walk over a map that programs write to meanwhile must still end.
+        let mut left = m.max_entries as usize * 2 + 2;
+        loop {
+            let mut keys = vec![0u8; room * m.key_size];
+            let mut values = vec![0u8; room * value_len];
+            let mut attr = MapBatch {
+                in_batch: if started { position.as_ptr() as u64 } else { 0 },
+                out_batch: after.as_mut_ptr() as u64,
+                keys: keys.as_mut_ptr() as u64,
+                values: values.as_mut_ptr() as u64,
+                count: room as u32,
+                map_fd: m.fd() as u32,
+                ..Default::default()
+            };
+            let done = match sys::bpf(cmd::MAP_LOOKUP_BATCH, &mut attr) {
+                Ok(_) => false,
+                Err(e) => match e.raw_os_error() {
+                    // The end; what was left of the map is there.
+                    Some(libc::ENOENT) => true,
+                    // One bucket of the map has more pairs than there was room for.
+                    Some(libc::ENOSPC) if room < 1 << 20 => {
+                        room *= 4;
+                        continue;
+                    }
+                    Some(libc::EINVAL | ENOTSUPP | libc::EOPNOTSUPP) if !started => return Ok(None),
+                    _ => return Err(failed(map, "read", e)),
+                },
+            };
+            let count = (attr.count as usize).min(room);
+            let pairs = keys.chunks_exact(m.key_size).zip(values.chunks_exact(value_len));
+            for (key, value) in pairs.take(count) {
+                if seen.insert(key.to_vec()) {
+                    out.push((key.to_vec(), value.to_vec()));
+                }
+            }
+            left = left.saturating_sub(count.max(1));
+            if done || left == 0 {
+                return Ok(Some(out));
+            }
+            std::mem::swap(&mut position, &mut after);
+            started = true;
+        }
+    }
+
+    /// All pairs, one system call for each and one to get to it.
+    fn walk(&self, map: &str) -> Result<Vec<Pair>> {
         let m = self.get(map)?;
         let mut out = vec![];
         let mut key: Option<Vec<u8>> = None;
@@ -193,7 +270,7 @@ impl Maps {
         }
     }
 
-    /// Makes the maps that `shared` doesn't have.
+    /// Makes the maps that `shared` doesn't have; one of the same name but other sizes is another map.
     pub(crate) fn create(
         defs: BTreeMap<String, aya_obj::Map>,
         sizes: &[(String, u32)],
@@ -202,7 +279,11 @@ impl Maps {
     ) -> Result<Maps> {
         let mut by_name = BTreeMap::new();
         for (name, mut def) in defs {
-            if let Some(map) = shared.and_then(|s| s.by_name.get(&name)) {
+            let sizes_of = (def.key_size() as usize, def.value_size() as usize);
+            if let Some(map) = shared
+                .and_then(|s| s.by_name.get(&name))
+                .filter(|map| (map.key_size, map.value_size) == sizes_of)
+            {
                 by_name.insert(name, Arc::clone(map));
                 continue;
             }

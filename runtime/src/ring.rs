@@ -16,7 +16,8 @@ use crate::maps::Maps;
 
 /// A reader of one ring buffer.
 pub struct Events {
-    ring: RingBuf<MapData>,
+    /// Without one, only what is watched ends a wait.
+    ring: Option<RingBuf<MapData>>,
     epoll: OwnedFd,
 }
 
@@ -50,18 +51,23 @@ const TOKENS: u8 = 64;
 const RING: u64 = u64::MAX;
 
 impl Events {
-    /// Opens the ring buffer called `map`.
+    /// Opens the ring buffer called `map`. If there is none, nothing is ever read, as with programs that only count.
     ///
     /// # Errors
-    /// [`RuntimeError::NoSuch`] for an unknown map, [`RuntimeError::Map`] if it is no ring buffer or can't be mapped.
+    /// [`RuntimeError::Map`] if it is no ring buffer or can't be mapped.
     pub fn open(maps: &Maps, map: &str) -> Result<Events> {
         let fail = |source| RuntimeError::Map {
             map: map.to_owned(),
             doing: "open ring buffer",
             source,
         };
-        let ring = RingBuf::try_from(Map::RingBuf(maps.duplicate(map)?))
-            .map_err(|e| fail(io::Error::other(e.to_string())))?;
+        let ring = match maps.contains(map) {
+            true => Some(
+                RingBuf::try_from(Map::RingBuf(maps.duplicate(map)?))
+                    .map_err(|e| fail(io::Error::other(e.to_string())))?,
+            ),
+            false => None,
+        };
         // SAFETY: takes no pointer and has no precondition.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
@@ -70,7 +76,9 @@ impl Events {
         // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let events = Events { ring, epoll };
-        events.add(events.ring.as_raw_fd(), RING)?;
+        if let Some(ring) = &events.ring {
+            events.add(ring.as_raw_fd(), RING)?;
+        }
         Ok(events)
     }
 
@@ -131,7 +139,10 @@ impl Events {
         // Programs may write as fast as this reads: after this time the caller gets a look at its clock and signals.
         const TURN: Duration = Duration::from_millis(100);
         let mut until = None;
-        while let Some(event) = self.ring.next() {
+        let Some(ring) = &mut self.ring else {
+            return;
+        };
+        while let Some(event) = ring.next() {
             wake.events += 1;
             if each(&event).is_break() {
                 wake.stopped = true;

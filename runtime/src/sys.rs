@@ -28,6 +28,7 @@ pub(crate) mod cmd {
     pub(crate) const BTF_LOAD: u32 = 18;
     pub(crate) const BTF_GET_FD_BY_ID: u32 = 19;
     pub(crate) const BTF_GET_NEXT_ID: u32 = 23;
+    pub(crate) const MAP_LOOKUP_BATCH: u32 = 24;
     pub(crate) const LINK_CREATE: u32 = 28;
 }
 
@@ -72,6 +73,9 @@ macro_rules! attrs {
 
 attrs! {
     MapElem, 32 { map_fd: u32, pad: u32, key: u64, value: u64, flags: u64 }
+    /// `batch`: the commands on many elements (5.6).
+    MapBatch, 56 { in_batch: u64, out_batch: u64, keys: u64, values: u64, count: u32, map_fd: u32, elem_flags: u64,
+        flags: u64 }
     MapCreate, 48 { map_type: u32, key_size: u32, value_size: u32, max_entries: u32, map_flags: u32, inner_map_fd: u32,
         numa_node: u32, name: [u8; 16], ifindex: u32 }
     ProgLoad, 120 { prog_type: u32, insn_cnt: u32, insns: u64, license: u64, log_level: u32, log_size: u32,

@@ -25,6 +25,8 @@ pub(super) struct CompactSink<'o> {
     /// Where the line begins, and where what comes after the parentheses does.
     begin: usize,
     result: Option<usize>,
+    /// Values come without their labels.
+    bare: bool,
 }
 
 impl<'o> CompactSink<'o> {
@@ -39,6 +41,15 @@ impl<'o> CompactSink<'o> {
             empty: true,
             closed: false,
             after_pointer: false,
+            bare: false,
+        }
+    }
+
+    /// A sink for values alone, without labels.
+    pub(super) fn bare(out: &'o mut String, paint: Paint) -> CompactSink<'o> {
+        CompactSink {
+            bare: true,
+            ..CompactSink::new(out, paint, 0)
         }
     }
 
@@ -89,7 +100,9 @@ impl Sink for CompactSink<'_> {
 
     fn begin_item(&mut self, label: &Label) {
         self.after_pointer = false;
-        if label.is_return && !self.closed {
+        if self.bare {
+            self.separate();
+        } else if label.is_return && !self.closed {
             self.closed = true;
             self.result = Some(self.out.len());
             self.out.push_str(") = ");

@@ -4,6 +4,7 @@
 //! A walk through a record (`walk`) decides what is shown and tells it to a sink (`sink`), one for each output format,
 //! which decides how it is written.
 
+mod aggregate;
 mod bytes;
 mod chrome;
 mod compact;
@@ -24,6 +25,8 @@ mod width;
 
 #[cfg(test)]
 mod tests;
+
+pub use aggregate::{AggregatePrinter, Bucket, Measured, RawRow, Row};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -89,7 +89,8 @@ fn counted(out: &mut String, what: &str, name: &str, query: usize, count: u64) {
     field(out, "count", count);
 }
 
-fn field(out: &mut String, name: &str, value: u64) {
+/// A member that is a number, after others.
+pub(super) fn field(out: &mut String, name: &str, value: u64) {
     out.push_str(",\"");
     out.push_str(name);
     out.push_str("\":");

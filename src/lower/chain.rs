@@ -63,6 +63,9 @@ impl Chain {
         for queries in levels {
             let mut most = 0;
             for query in queries {
+                if query.aggregate.is_some() {
+                    return Err("stack mode shows single calls, which an aggregation does not".to_string());
+                }
                 if query.events.iter().any(|event| event.phase == Phase::Hit) {
                     return Err(format!(
                         "stack mode takes functions only: `{}` calls nothing",
@@ -225,12 +228,14 @@ pub fn lower(
         kind: entry_kind,
         func: entry.finish(),
         layout: entry_layout,
+        aggregate: None,
     }];
     if returns {
         made.push(Lowered {
             kind: exit_kind,
             func: exit.finish(),
             layout: exit_layout,
+            aggregate: None,
         });
     }
     Ok(made)

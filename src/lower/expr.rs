@@ -274,7 +274,7 @@ impl Lower<'_> {
     }
 
     /// The number with its sign changed if `sign` is all ones, itself if it is 0.
-    fn magnitude(&mut self, number: Value, sign: Value) -> Value {
+    pub(super) fn magnitude(&mut self, number: Value, sign: Value) -> Value {
         let flipped = self.b.binary(BinaryOp::Xor, Bits::W64, number, sign);
         self.b.binary(BinaryOp::Sub, Bits::W64, flipped, sign)
     }

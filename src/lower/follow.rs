@@ -85,5 +85,6 @@ fn program<'a>(
         kind: ProgramKind::RawTp,
         func: lower.finish(),
         layout: None,
+        aggregate: None,
     }
 }

@@ -237,7 +237,7 @@ impl Lower<'_> {
     }
 
     /// A length as the verifier accepts it, at most `most`, and as it was asked for. A negative one is a fault.
-    fn bounded(&mut self, length: &Expr, most: u32) -> (Operand, Operand) {
+    pub(super) fn bounded(&mut self, length: &Expr, most: u32) -> (Operand, Operand) {
         let limit = i32::try_from(most).unwrap_or(i32::MAX);
         if let Some(bytes) = length.constant() {
             let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
@@ -274,7 +274,7 @@ impl Lower<'_> {
     }
 
     /// Stores bytes that are known.
-    fn write_bytes(&mut self, to: Value, at: i16, bytes: &[u8]) {
+    pub(super) fn write_bytes(&mut self, to: Value, at: i16, bytes: &[u8]) {
         for (number, word) in bytes.chunks(8).enumerate() {
             let mut padded = [0u8; 8];
             padded[..word.len()].copy_from_slice(word);
@@ -307,7 +307,7 @@ impl Lower<'_> {
     }
 
     /// Which memory a shown pointer points into.
-    fn memory(&self, expr: &Expr) -> Memory {
+    pub(super) fn memory(&self, expr: &Expr) -> Memory {
         let tagged = match &expr.ty {
             crate::ctype::CType::Btf(id) => self.types.has_type_tag(*id, "user"),
             _ => false,

@@ -7,6 +7,7 @@
 //! the pointers they share, and a bad pointer marks all items behind it as faulty at once.
 
 mod abi;
+mod aggregate;
 mod bits;
 pub mod chain;
 mod cond;
@@ -27,7 +28,7 @@ pub use program::{Id, lower};
 pub use stash::keeps;
 
 use crate::ir;
-use crate::wire::RecordLayout;
+use crate::wire::{AggregateLayout, RecordLayout};
 
 /// How a program is run, which decides where its arguments are and what it may read plainly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,6 +194,8 @@ pub struct Target {
     pub filter: Filter,
     /// In stack mode, the functions that call each other.
     pub chain: Option<chain::Chain>,
+    /// How many keys an aggregation has room for; else as many as fit a megabyte.
+    pub keys: Option<u32>,
 }
 
 /// The size of ring buffer that is used if nothing else is said, in bytes.
@@ -206,6 +209,7 @@ impl Default for Target {
             ring_bytes: RING_BYTES,
             filter: Filter::default(),
             chain: None,
+            keys: None,
         }
     }
 }
@@ -219,9 +223,14 @@ pub struct Lowered {
     pub kind: ProgramKind,
     /// The layout of its records; `None` for a program that only saves values for another.
     pub layout: Option<RecordLayout>,
+    /// The layout of what it aggregates.
+    pub aggregate: Option<AggregateLayout>,
 }
 
 /// Name of the ring buffer.
 pub const EVENTS: &str = "events";
 /// Name of the per-CPU counters: for query N, entry 2N counts lost events and 2N + 1 predicates that faulted.
 pub const COUNTS: &str = "counts";
+/// Name of the per-CPU counters of aggregations: for query N, entry 2N counts hits whose key found no room in the map, and
+/// 2N + 1 those whose key or value could not be read.
+pub const MISSED: &str = "missed";

@@ -7,7 +7,7 @@ use crate::ir::{
 use crate::span::Span;
 use crate::typed::{self, Builtin};
 use crate::types::Types;
-use crate::wire::{self, ItemLayout, RecordLayout};
+use crate::wire::{self, AggregateLayout, ItemLayout, RecordLayout};
 
 /// What identifies a program among those of one artifact.
 #[derive(Clone, Copy, Debug)]
@@ -78,11 +78,8 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
 /// A program that does everything at once.
 fn single(mut lower: Lower<'_>, event: &typed::Event, layout: RecordLayout) -> Lowered {
     let layout = lower.whole(event, layout);
-    Lowered {
-        kind: lower.kind,
-        func: lower.finish(),
-        layout: Some(layout),
-    }
+    let kind = lower.kind;
+    lower.lowered(kind, layout)
 }
 
 /// Where the items of an event lie.
@@ -148,6 +145,8 @@ pub(super) struct Lower<'a> {
     pub(super) saved: Option<Value>,
     /// Where in that the time of the entry is.
     pub(super) stamp: Option<u32>,
+    /// What it aggregates, once that is lowered: then it writes no records.
+    pub(super) aggregated: Option<AggregateLayout>,
 }
 
 /// Something that need not be computed again.
@@ -228,6 +227,7 @@ impl<'a> Lower<'a> {
             record: None,
             saved: None,
             stamp: None,
+            aggregated: None,
         };
         lower.turn(kind);
         lower
@@ -302,11 +302,25 @@ impl Lower<'_> {
 
     /// The event.
     pub(super) fn make_record(&mut self, event: &typed::Event, layout: &RecordLayout) {
+        if let Some(aggregate) = &self.query.aggregate {
+            return self.aggregate(event, layout, aggregate, None);
+        }
         let all: Vec<usize> = (0..event.items.len()).collect();
         let record = self.reserve(layout.size);
         self.header(record);
         self.items(&event.items, &layout.items, &all);
         self.submit(record);
+    }
+
+    /// The finished program that sends records of that layout, or aggregates instead.
+    pub(super) fn lowered(mut self, kind: ProgramKind, layout: RecordLayout) -> Lowered {
+        let aggregate = self.aggregated.take();
+        Lowered {
+            kind,
+            func: self.finish(),
+            layout: aggregate.is_none().then_some(layout),
+            aggregate,
+        }
     }
 
     /// A word of the context: of `struct pt_regs`, or a slot of a trampoline.
@@ -463,8 +477,13 @@ impl Lower<'_> {
 
     /// Adds 1 to one of a query's counters on this CPU.
     pub(super) fn count_of(&mut self, query: usize, which: u32) {
+        self.bump(COUNTS, 2 * query as u32 + which);
+    }
+
+    /// Adds 1 to a counter on this CPU; a map of them has two for each query.
+    pub(super) fn bump(&mut self, map: &str, which: u32) {
         let map = self.b.map(MapData {
-            name: COUNTS.to_string(),
+            name: map.to_string(),
             kind: MapKind::PercpuArray,
             key_size: 4,
             value_size: 8,
@@ -472,7 +491,7 @@ impl Lower<'_> {
         });
         let key = self.scratch();
         let key = self.b.slot_addr(key);
-        self.b.store(Width::B4, key, 0, (2 * query as u32 + which) as i32);
+        self.b.store(Width::B4, key, 0, which as i32);
         let map = self.b.map_addr(map);
         let found = self.call(Helper::MapLookupElem, &[map.into(), key.into()]);
         let there = self.b.block("");

@@ -120,17 +120,15 @@ pub(super) fn pair(mut exit: Lower<'_>, event: &Event, layout: RecordLayout, pla
     // Fault numbers go on counting, so that one list of steps serves both.
     exit.steps = std::mem::take(&mut entry.steps);
     let layout = exit.show_at_return(event, layout, &keep);
+    let kind = exit.kind;
     vec![
         Lowered {
             kind: entry.kind,
             func: entry.finish(),
             layout: None,
+            aggregate: None,
         },
-        Lowered {
-            kind: exit.kind,
-            func: exit.finish(),
-            layout: Some(layout),
-        },
+        exit.lowered(kind, layout),
     ]
 }
 
@@ -200,11 +198,7 @@ pub(super) fn session(
         lower.b.switch_to(skip);
         lower.b.ret(1);
     }
-    Lowered {
-        kind,
-        func: lower.finish(),
-        layout: Some(layout),
-    }
+    lower.lowered(kind, layout)
 }
 
 /// What is kept, and the maps that it is kept in.
@@ -266,6 +260,28 @@ impl Keep {
             },
             args,
             stamp,
+        }
+    }
+
+    /// For memory that a call needs only until its program ends, so that there are never more places than programs that run.
+    pub(super) fn own(event: u32, size: u32) -> Keep {
+        Keep {
+            kept: MapData {
+                name: format!("own_{event}"),
+                kind: MapKind::Hash,
+                key_size: KEY,
+                value_size: size,
+                max_entries: 1024,
+            },
+            empty: MapData {
+                name: format!("blank_{event}"),
+                kind: MapKind::Array,
+                key_size: 4,
+                value_size: size,
+                max_entries: 1,
+            },
+            args: Vec::new(),
+            stamp: None,
         }
     }
 }
@@ -372,6 +388,9 @@ impl Lower<'_> {
 
     /// Makes the record from what was kept and what is read now, and ends.
     pub(super) fn show_with_kept(&mut self, event: &Event, layout: &RecordLayout, recalled: &Recalled) {
+        if let Some(aggregate) = &self.query.aggregate {
+            return self.aggregate(event, layout, aggregate, Some(recalled.place));
+        }
         let record = self.reserve(layout.size);
         self.header(record);
         self.b.at(None, "what was kept at entry");
@@ -473,7 +492,7 @@ impl Lower<'_> {
     }
 
     /// Makes a place for this call, to be written in.
-    fn make_place(&mut self, keep: &Keep, key: Slot) -> Value {
+    pub(super) fn make_place(&mut self, keep: &Keep, key: Slot) -> Value {
         let empty = self.empty(keep);
         self.call_key(key);
         self.b.at(None, "a place to keep values in");
@@ -507,7 +526,7 @@ impl Lower<'_> {
         (key, place)
     }
 
-    fn delete_place(&mut self, keep: &Keep, key: Slot) {
+    pub(super) fn delete_place(&mut self, keep: &Keep, key: Slot) {
         self.b.at(None, "forget");
         let map = self.b.map(keep.kept.clone());
         let map = self.b.map_addr(map);

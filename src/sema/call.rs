@@ -1,5 +1,6 @@
 //! The built-in functions: what arguments they take and what they give.
 
+use super::aggregate;
 use super::ctypes::{Class, class, spell};
 use super::expr::{Operand, value};
 use super::{R, Sema};
@@ -120,6 +121,14 @@ impl Sema<'_> {
                 )
                 .label("not inside an expression"),
             ),
+            name if aggregate::is_function(name) => self.report(
+                Diagnostic::error(
+                    Code::MisplacedCall,
+                    span,
+                    format!("`{name}` is an item of its own: it tells of many events, not of one"),
+                )
+                .label("not inside an expression"),
+            ),
             name => {
                 let mut diag = Diagnostic::error(
                     Code::UnknownName,
@@ -127,7 +136,8 @@ impl Sema<'_> {
                     format!("there is no function `{name}`"),
                 )
                 .label("a query can't call functions of the kernel, and this is no built-in one");
-                let near = nearest(name, FUNCTIONS.iter().map(|(name, _)| *name));
+                let known = FUNCTIONS.iter().chain(&aggregate::FUNCTIONS);
+                let near = nearest(name, known.map(|(name, _)| *name));
                 if let Some(near) = near.first() {
                     diag = diag.help(format!("did you mean `{near}`?"));
                 } else {

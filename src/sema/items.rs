@@ -153,7 +153,7 @@ impl Sema<'_> {
     }
 
     /// `entry(e)` and `exit(e)`.
-    fn phase_call<'e>(&mut self, expr: &'e ast::Expr) -> R<(&'e ast::Expr, Option<When>)> {
+    pub(super) fn phase_call<'e>(&mut self, expr: &'e ast::Expr) -> R<(&'e ast::Expr, Option<When>)> {
         let Ast::Call { func, args } = &expr.kind else {
             return Ok((expr, None));
         };
@@ -279,7 +279,7 @@ impl Sema<'_> {
     }
 
     /// The expression as written, with each run of blanks as one.
-    fn label(&self, expr: &ast::Expr) -> String {
+    pub(super) fn label(&self, expr: &ast::Expr) -> String {
         match &expr.kind {
             Ast::Name(name) if name == "retval" => "return".to_string(),
             Ast::Builtin(name) if name == "retval" => "return".to_string(),
@@ -293,7 +293,13 @@ impl Sema<'_> {
     }
 
     /// How a value is shown: its layout in the record follows from its type.
-    fn show(&mut self, operand: Operand, label: String, format: Option<Format>, span: Span) -> R<Item> {
+    pub(super) fn show(
+        &mut self,
+        operand: Operand,
+        label: String,
+        format: Option<Format>,
+        span: Span,
+    ) -> R<Item> {
         let (ty, source, value) = match operand {
             Operand::Str(_, at) => {
                 return self.report(
@@ -450,7 +456,7 @@ impl Sema<'_> {
     }
 
     /// When an expression is read, by what it mentions.
-    fn when(&self, walk: impl FnOnce(&mut dyn FnMut(&crate::typed::Expr))) -> When {
+    pub(super) fn when(&self, walk: impl FnOnce(&mut dyn FnMut(&crate::typed::Expr))) -> When {
         let mut when = When::Entry;
         walk(&mut |expr| {
             if matches!(expr.kind, ExprKind::Return | ExprKind::Builtin(Builtin::Duration)) {
@@ -541,7 +547,7 @@ fn is_logical(op: BinaryOp) -> bool {
 }
 
 /// An item whose top operator is a comparison or logical is a predicate.
-fn is_condition(expr: &ast::Expr) -> bool {
+pub(super) fn is_condition(expr: &ast::Expr) -> bool {
     match &expr.kind {
         Ast::Binary { op, .. } => is_relation(op.node) || is_logical(op.node),
         Ast::Unary { op, .. } => op.node == UnaryOp::Not,

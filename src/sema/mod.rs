@@ -3,6 +3,7 @@
 //! with nothing unresolved, or diagnostics. Never decides how something is read: that is lowering's.
 
 mod address;
+mod aggregate;
 mod arith;
 mod call;
 mod compare;
@@ -87,16 +88,22 @@ pub fn resolve_for(
         module: func.id.module,
         diags: Vec::new(),
     };
-    let events = sema.events(query);
+    let events = if aggregate::is_wanted(query) {
+        sema.aggregation(query)
+            .map(|(event, aggregate)| (vec![event], Some(aggregate)))
+    } else {
+        sema.events(query).map(|events| (events, None))
+    };
     let failed = sema.diags.iter().any(|diag| diag.severity == Severity::Error);
     let mut diags = sema.diags;
     diags.sort_by_key(|diag| diag.span);
     match events {
-        Ok(events) if !failed => Ok(Resolved {
+        Ok((events, aggregate)) if !failed => Ok(Resolved {
             query: typed::Query {
                 text: text.to_string(),
                 probe: probe.clone(),
                 events,
+                aggregate,
             },
             warnings: diags,
         }),

@@ -11,7 +11,7 @@ use ksnoop_jit::compile::{self, Artifact, CompileError, Job};
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::Types;
-use ksnoop_jit::wire::RecordLayout;
+use ksnoop_jit::wire::{AggregateLayout, RecordLayout};
 use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
@@ -25,6 +25,7 @@ use crate::{Failure, complain};
 pub(super) struct Running {
     pub(super) attached: Vec<Attached>,
     pub(super) layouts: Vec<RecordLayout>,
+    pub(super) aggregates: Vec<AggregateLayout>,
     /// By what, each once, and at how many functions.
     pub(super) how: Vec<(&'static str, usize)>,
     /// How long attaching took.
@@ -121,6 +122,7 @@ impl<'a> Ladder<'a> {
         let mut running = Running {
             attached: Vec::new(),
             layouts: Vec::new(),
+            aggregates: Vec::new(),
             how: Vec::new(),
             took: Duration::ZERO,
         };
@@ -275,6 +277,12 @@ impl<'a> Ladder<'a> {
                 running.layouts.push(RecordLayout {
                     names: names.clone(),
                     ..layout
+                });
+            }
+            if let Some(aggregate) = lowered.aggregate {
+                running.aggregates.push(AggregateLayout {
+                    names: names.clone(),
+                    ..aggregate
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! Running queries: compile each, attach it in the best way that this kernel lets, print events until the end, and tell what was
 //! lost. In: the command line's queries. Out: events on stdout, everything else on stderr.
 
+mod aggregate;
 mod explain;
 mod instances;
 mod ladder;
@@ -29,6 +30,7 @@ use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
 pub(crate) use rungs::attach_type;
 
+use aggregate::Aggregates;
 use ladder::{Found, Ladder, Progress, Running};
 use output::{Carried, Output, Until};
 use targets::Asked;
@@ -73,6 +75,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
             .map_or(lower::RING_BYTES, runtime::object::ring_bytes_of_pages),
         filter: whose::filter(cli, &types)?,
         chain: chain(cli, &asked)?,
+        keys: cli.max_keys,
     };
     if dump::wanted(cli) {
         return dump_all(cli, &asked, &types, &target);
@@ -240,6 +243,12 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
                 output
             }
         };
+        output.aggregates(Aggregates::of(
+            cli,
+            &types,
+            running.iter().map(|(_, one)| one),
+            &maps,
+        ));
         let lost = || counters(&maps, &asked, LOST);
         let until = Until {
             signals: &signals,
@@ -334,6 +343,7 @@ fn finish(
             "{name}: in {count} predicates a pointer was bad, so they did not hold"
         ));
     }
+    output.complain_of_aggregates()?;
     if cli.verbose > 0 {
         complain(&summary.to_string());
     }

@@ -14,6 +14,7 @@ use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Child, Events, Signals, clock};
 
+use super::aggregate::Aggregates;
 use super::order::{Order, WINDOW};
 use super::status::Status;
 use super::wait::Wait;
@@ -30,6 +31,8 @@ pub(super) struct Output<'a> {
     tick: Instant,
     /// Losses that have been told in the output.
     lost: Vec<u64>,
+    options: Options,
+    aggregates: Option<Aggregates<'a>>,
 }
 
 /// What may end a run.
@@ -95,7 +98,8 @@ impl<'a> Output<'a> {
             ),
             None => Box::new(std::io::stdout()),
         };
-        let printer = Printer::new(types, layouts, options(cli, to_terminal));
+        let options = options(cli, to_terminal);
+        let printer = Printer::new(types, layouts, options.clone());
         let threads = match cli.format {
             cli::Format::Chrome => Some(BTreeSet::new()),
             cli::Format::Text | cli::Format::Compact | cli::Format::Json => None,
@@ -113,13 +117,18 @@ impl<'a> Output<'a> {
             failed: None,
         };
         page.set_clock();
-        page.printer.begin(queries, &mut page.text);
+        // Without events there is nothing below a line of titles.
+        if cli.format != cli::Format::Text || !layouts.is_empty() {
+            page.printer.begin(queries, &mut page.text);
+        }
         let mut output = Output {
             page,
             order: Order::default(),
             status: Status::new(to_terminal),
             tick: Instant::now() + TICK,
             lost: vec![0; queries.len()],
+            options,
+            aggregates: None,
         };
         output.flush()?;
         Ok(output)
@@ -133,6 +142,8 @@ impl<'a> Output<'a> {
             status,
             tick,
             lost,
+            options: _,
+            aggregates: _,
         } = self;
         Carried {
             order,
@@ -157,8 +168,9 @@ impl<'a> Output<'a> {
         carried: Carried,
     ) -> Output<'a> {
         let to_terminal = cli.output.is_none() && std::io::stdout().is_terminal();
+        let options = options(cli, to_terminal);
         let mut page = Page {
-            printer: Printer::new(types, layouts, options(cli, to_terminal)),
+            printer: Printer::new(types, layouts, options.clone()),
             text: carried.text,
             sink: carried.sink,
             symbols: Kallsyms(runtime::symbols::Symbols::new()),
@@ -176,7 +188,14 @@ impl<'a> Output<'a> {
             status: carried.status,
             tick: carried.tick,
             lost: carried.lost,
+            options,
+            aggregates: None,
         }
+    }
+
+    /// What is to be printed of aggregations.
+    pub(super) fn aggregates(&mut self, aggregates: Aggregates<'a>) {
+        self.aggregates = Some(aggregates);
     }
 
     /// Takes the status line away: from here on others write to stderr.
@@ -210,11 +229,18 @@ impl<'a> Output<'a> {
             // What is held back is to be shown in time, whether or not more comes.
             let soon = (self.order.len() > 0).then_some(Duration::from_nanos(WINDOW));
             let tick = self.wants_ticks(cli).then_some(TICK);
-            let wait = [left, soon, tick, modules.interval()].into_iter().flatten().min();
+            let due = self.aggregates.as_ref().and_then(Aggregates::due);
+            let wait = [left, soon, tick, due, modules.interval()]
+                .into_iter()
+                .flatten()
+                .min();
             let before = clock::monotonic();
             let wake = events.poll(wait, |record| self.record(record))?;
             // What was stamped before the buffer was looked at has come, if it was not held up for longer than the window.
             let flow = self.release(before.saturating_sub(WINDOW));
+            if self.aggregates.as_mut().is_some_and(Aggregates::tick) {
+                self.print_aggregates()?;
+            }
             // What has come is shown at once; while more keeps coming, writes stay large.
             self.flush()?;
             if flow.is_break() || wake.stopped || (wake.is_ready(SIGNAL) && signals.take().is_some()) {
@@ -258,6 +284,7 @@ impl<'a> Output<'a> {
         faults: &[(String, u64)],
     ) -> Result<Summary, Failure> {
         let _ = self.release(u64::MAX);
+        self.print_aggregates()?;
         self.tell_losses(lost);
         let page = &mut self.page;
         for (query, (name, count)) in faults.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
@@ -282,6 +309,29 @@ impl<'a> Output<'a> {
             late: self.order.late,
             nanos: clock::monotonic().saturating_sub(self.page.start),
         })
+    }
+
+    /// What is aggregated, as it is now.
+    fn print_aggregates(&mut self) -> Result<(), Failure> {
+        /// What text in files and pipes is usually made for.
+        const COLUMNS: usize = 80;
+        let columns = match self.options.columns {
+            0 => COLUMNS,
+            columns => columns as usize,
+        };
+        let page = &mut self.page;
+        match &self.aggregates {
+            Some(aggregates) => aggregates.print(&self.options, columns, &mut page.text, &page.symbols),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells what was not aggregated.
+    pub(super) fn complain_of_aggregates(&self) -> Result<(), Failure> {
+        match &self.aggregates {
+            Some(aggregates) => aggregates.complain(),
+            None => Ok(()),
+        }
     }
 
     fn release(&mut self, until: u64) -> ControlFlow<()> {

@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ksnoop_jit::compile::{self, Artifact, Job, Way};
-use ksnoop_jit::display::{Layout, NoSymbols, Options, Printer};
+use ksnoop_jit::ctype::CType;
+use ksnoop_jit::display::{AggregatePrinter, Layout, NoSymbols, Options, Printer, RawRow};
 use ksnoop_jit::lower::chain::Chain;
 use ksnoop_jit::lower::{Reads, Target};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::mini_kernel;
-use ksnoop_jit::wire::{self, RecordLayout, ValueLayout};
+use ksnoop_jit::wire::{self, AggregateLayout, ItemLayout, RecordLayout, ValueLayout};
 use ksnoop_jit::{codegen, diag, ir, parser, typed};
 
 use super::bless;
@@ -148,7 +149,19 @@ fn answer(question: &Question, types: &Types) -> String {
     for layout in &layouts {
         describe(layout, types, &mut out);
     }
+    let aggregates: Vec<&AggregateLayout> = artifact
+        .programs
+        .iter()
+        .filter_map(|lowered| lowered.aggregate.as_ref())
+        .collect();
+    for layout in &aggregates {
+        describe_aggregate(layout, types, &mut out);
+    }
     out.push_str("== display\n");
+    for layout in &aggregates {
+        let options = Options::new(Layout::Text);
+        AggregatePrinter::new(types, layout, options).print(&made_up_rows(layout), 80, &mut out, &NoSymbols);
+    }
     let mut printer = Printer::new(types, &layouts, Options::new(Layout::Text));
     for layout in &layouts {
         for faulty in [false, true] {
@@ -175,11 +188,53 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
         layout.phase,
         layout.size
     );
-    for item in &layout.items {
-        let ty = match &item.ty {
-            ksnoop_jit::ctype::CType::Btf(id) => types.c_name(*id),
-            other => format!("{other:?}"),
-        };
+    describe_items(&layout.items, types, out);
+}
+
+fn spelled(ty: &CType, types: &Types) -> String {
+    match ty {
+        CType::Btf(id) => types.c_name(*id),
+        other => format!("{other:?}"),
+    }
+}
+
+fn describe_aggregate(layout: &AggregateLayout, types: &Types, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "map {} of {}, {:?}, keys of {} bytes, values of {} bytes",
+        layout.map,
+        layout.names.join(" "),
+        layout.phase,
+        layout.key_size,
+        layout.value_size
+    );
+    describe_items(&layout.keys, types, out);
+    for stack in &layout.stacks {
+        let _ = writeln!(
+            out,
+            "  +{} a stack of {} bytes in {}",
+            stack.offset, stack.size, stack.map
+        );
+    }
+    for measure in &layout.measures {
+        let sign = if measure.signed { "signed" } else { "unsigned" };
+        let _ = writeln!(
+            out,
+            "  value +{} `{}`: {:?} of {sign} {}, {:?}, {:?}, query {:?}",
+            measure.offset,
+            measure.label,
+            measure.measure,
+            spelled(&measure.ty, types),
+            measure.unit,
+            measure.format,
+            measure.span
+        );
+    }
+}
+
+fn describe_items(items: &[ItemLayout], types: &Types, out: &mut String) {
+    for item in items {
+        let ty = spelled(&item.ty, types);
         let value = match &item.value {
             ValueLayout::Scalar => "scalar".to_string(),
             ValueLayout::Pointee {
@@ -206,6 +261,66 @@ fn describe(layout: &RecordLayout, types: &Types, out: &mut String) {
             item.steps.join(", ")
         );
     }
+}
+
+/// Three keys of a map, one of which was hit on two CPUs of three: its numbers are put together, negative ones too.
+fn made_up_rows(layout: &AggregateLayout) -> Vec<RawRow> {
+    (0..3u64)
+        .map(|number| {
+            let mut key = vec![0; layout.key_size as usize];
+            for item in &layout.keys {
+                let value = item.offset + wire::VALUE;
+                match &item.value {
+                    ValueLayout::String { capacity } => {
+                        let text = format!("task{number}");
+                        let text = &text.as_bytes()[..text.len().min(*capacity as usize)];
+                        put(
+                            &mut key,
+                            item.offset + wire::LENGTH,
+                            &(text.len() as u32).to_le_bytes(),
+                        );
+                        put(&mut key, value, text);
+                    }
+                    ValueLayout::Scalar
+                    | ValueLayout::Pointee { .. }
+                    | ValueLayout::Bytes { .. }
+                    | ValueLayout::Buffer { .. } => put(&mut key, value, &(number + 1).to_le_bytes()),
+                }
+            }
+            let mut values = Vec::new();
+            for cpu in 0..3u64 {
+                let mut value = vec![0; layout.value_size as usize];
+                // One CPU has never seen this key, and its value is as the map made it.
+                let hits = if cpu == 1 { 0 } else { (number + 1) * (cpu + 1) };
+                put(&mut value, wire::HITS, &hits.to_le_bytes());
+                for measure in layout.measures.iter().filter(|_| hits > 0) {
+                    let words = measure.measure.words(measure.signed);
+                    let word = match measure.measure {
+                        wire::Measure::Count => continue,
+                        wire::Measure::Sum | wire::Measure::Avg => 5000 * hits,
+                        wire::Measure::Min | wire::Measure::Max => {
+                            let negative = measure.signed && cpu == 0;
+                            let extreme = if negative {
+                                -(number as i64) - 2
+                            } else {
+                                4096 + number as i64
+                            };
+                            extreme as u64 ^ wire::extreme_mask(measure.measure, measure.signed)
+                        }
+                        wire::Measure::Hist | wire::Measure::Lhist { .. } => {
+                            let bucket = words / 2 + number as u32 + 3 * cpu as u32;
+                            let at = measure.offset + 8 * bucket.min(words - 1);
+                            put(&mut value, at, &hits.to_le_bytes());
+                            continue;
+                        }
+                    };
+                    put(&mut value, measure.offset, &word.to_le_bytes());
+                }
+                values.extend(value);
+            }
+            RawRow { key, values }
+        })
+        .collect()
 }
 
 /// A record that the program could have made. In the faulty one, each item failed at the first step that is in its text, or,

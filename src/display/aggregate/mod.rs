@@ -1,0 +1,252 @@
+//! Aggregations as text. In: layouts, the kernel's types, and rows: keys and values as the kernel's map has them. Out: tables
+//! and histograms, sorted, so that the same rows give the same text in whatever order they come. Never does I/O, never
+//! panics, whatever the bytes are.
+
+mod histogram;
+mod json;
+mod merge;
+mod unit;
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use crate::types::Types;
+use crate::wire::{AggregateLayout, ItemLayout, Measure, MeasureLayout, ValueLayout};
+
+use super::bytes::{c_string, u64_at};
+use super::compact::CompactSink;
+use super::paint::Paint;
+use super::shape::{Shapes, name_hint};
+use super::sink::Label;
+use super::walk::{ItemPlan, Walker};
+use super::{Layout, Options, Symbols, escape};
+
+pub use merge::{Bucket, Measured, Row};
+
+/// One key of a map, and its value on each CPU, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawRow {
+    /// The key, its stacks put in.
+    pub key: Vec<u8>,
+    /// The values, [`AggregateLayout::value_size`] bytes each.
+    pub values: Vec<u8>,
+}
+
+/// Turns rows into text.
+pub struct AggregatePrinter<'a> {
+    layout: &'a AggregateLayout,
+    keys: Vec<ItemPlan>,
+    shapes: Shapes<'a>,
+    options: Options,
+}
+
+/// Columns before a row of a table.
+const INDENT: &str = "  ";
+
+impl<'a> AggregatePrinter<'a> {
+    /// A printer for the rows of this layout.
+    pub fn new(types: &'a Types, layout: &'a AggregateLayout, options: Options) -> AggregatePrinter<'a> {
+        let mut shapes = Shapes::new(types);
+        let mut names = BTreeSet::new();
+        let keys = layout
+            .keys
+            .iter()
+            .map(|key| ItemPlan {
+                label: Label::new(&key.label, false, &mut names),
+                shape: shapes.of_ctype(&key.ty),
+                pointee: None,
+                hint: name_hint(&key.label),
+            })
+            .collect();
+        AggregatePrinter {
+            layout,
+            keys,
+            shapes,
+            options,
+        }
+    }
+
+    /// The rows with the CPUs' values put together, in the order in which they are shown: by the first measure, the greatest
+    /// first, and by keys where that is the same; by keys if the first measure is a histogram.
+    pub fn rows(&self, raw: &[RawRow]) -> Vec<Row> {
+        let mut rows: Vec<Row> = raw
+            .iter()
+            .filter_map(|row| merge::merge(self.layout, row))
+            .collect();
+        rows.sort_by(|a, b| {
+            let by_value = match (a.measures.first(), b.measures.first()) {
+                (Some(a), Some(b)) => merge::order(b, a),
+                (_, _) => Ordering::Equal,
+            };
+            by_value.then_with(|| compare_keys(&self.layout.keys, &a.key, &b.key))
+        });
+        rows
+    }
+
+    /// Appends all rows: as JSON, one object a line; else as text that is at most `width` columns wide, if keys and numbers leave
+    /// room for it, and ends in an empty line. A Chrome trace has no place for them.
+    pub fn print(&mut self, raw: &[RawRow], width: usize, out: &mut String, symbols: &dyn Symbols) {
+        let rows = self.rows(raw);
+        match self.options.format {
+            Layout::Text | Layout::Compact => self.text(&rows, width, out, symbols),
+            Layout::Json => {
+                for row in &rows {
+                    json::print(self, row, out, symbols);
+                }
+            }
+            Layout::Chrome => {}
+        }
+    }
+
+    fn text(&mut self, rows: &[Row], width: usize, out: &mut String, symbols: &dyn Symbols) {
+        let keys: Vec<Vec<String>> = rows.iter().map(|row| self.key_texts(row, symbols)).collect();
+        escape::plain(out, &self.names());
+        out.push('\n');
+        if rows.is_empty() {
+            out.push_str(INDENT);
+            out.push_str("nothing was counted\n\n");
+            return;
+        }
+        self.table(rows, &keys, out);
+        for (index, measure) in self.layout.measures.iter().enumerate() {
+            for (row, keys) in rows.iter().zip(&keys) {
+                if let Some(Measured::Histogram(buckets)) = row.measures.get(index) {
+                    out.push_str(INDENT);
+                    escape::plain(out, &measure.label);
+                    self.key_line(keys, out);
+                    out.push('\n');
+                    histogram::print(buckets, row.hits, measure, width, out);
+                }
+            }
+        }
+        out.push('\n');
+    }
+
+    /// What was hit; of very many, the first ones.
+    fn names(&self) -> String {
+        const NAMES: usize = 3;
+        let names = &self.layout.names;
+        let first: Vec<&str> = names.iter().take(NAMES).map(String::as_str).collect();
+        match names.len().checked_sub(NAMES) {
+            Some(more @ 1..) => format!("{} and {more} more", first.join(", ")),
+            Some(0) | None => first.join(", "),
+        }
+    }
+
+    /// Each key of a row as text on one line.
+    fn key_texts(&mut self, row: &Row, symbols: &dyn Symbols) -> Vec<String> {
+        let mut texts = Vec::with_capacity(self.keys.len());
+        for (plan, layout) in self.keys.iter().zip(&self.layout.keys) {
+            let mut text = String::new();
+            let mut walker = Walker {
+                shapes: &mut self.shapes,
+                options: &self.options,
+                symbols,
+                sink: CompactSink::bare(&mut text, Paint::new(false)),
+                format: None,
+                budget: 0,
+            };
+            walker.item(plan, layout, &row.key);
+            texts.push(text);
+        }
+        texts
+    }
+
+    /// `, comm = "cat", pid = 1`.
+    fn key_line(&self, keys: &[String], out: &mut String) {
+        for (plan, key) in self.keys.iter().zip(keys) {
+            out.push_str(", ");
+            out.push_str(&plan.label.text);
+            out.push_str(" = ");
+            out.push_str(key);
+        }
+    }
+
+    /// What is no histogram: a column for each key and each measure.
+    fn table(&self, rows: &[Row], keys: &[Vec<String>], out: &mut String) {
+        let numbers: Vec<(usize, &MeasureLayout)> = self
+            .layout
+            .measures
+            .iter()
+            .enumerate()
+            .filter(|(_, measure)| !is_histogram(measure.measure))
+            .collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let mut lines: Vec<Vec<String>> = vec![
+            self.keys
+                .iter()
+                .map(|plan| plan.label.text.to_string())
+                .chain(numbers.iter().map(|(_, m)| escape::plain_string(&m.label)))
+                .collect(),
+        ];
+        for (row, keys) in rows.iter().zip(keys) {
+            let cells = numbers
+                .iter()
+                .map(|(index, measure)| match row.measures.get(*index) {
+                    Some(measured) => unit::measured(measured, measure),
+                    None => String::new(),
+                });
+            lines.push(keys.iter().cloned().chain(cells).collect());
+        }
+        let columns = self.keys.len() + numbers.len();
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                let cells = lines.iter().filter_map(|line| line.get(column));
+                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for line in &lines {
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                out.push_str(INDENT);
+                let pad = width.saturating_sub(cell.chars().count());
+                // Keys are words, measures numbers.
+                let number = column >= self.keys.len();
+                if number {
+                    spaces(out, pad);
+                }
+                out.push_str(cell);
+                if !number && column + 1 < columns {
+                    spaces(out, pad);
+                }
+            }
+            out.push('\n');
+        }
+    }
+}
+
+fn is_histogram(measure: Measure) -> bool {
+    match measure {
+        Measure::Hist | Measure::Lhist { .. } => true,
+        Measure::Count | Measure::Sum | Measure::Avg | Measure::Min | Measure::Max => false,
+    }
+}
+
+/// Which key comes first: numbers by value, strings by their bytes.
+fn compare_keys(layouts: &[ItemLayout], a: &[u8], b: &[u8]) -> Ordering {
+    for layout in layouts {
+        let value = (layout.offset + crate::wire::VALUE) as usize;
+        let part = |key: &[u8]| -> Vec<u8> {
+            let end = (layout.offset + layout.value.item_size()) as usize;
+            key.get(value..end).unwrap_or(&[]).to_vec()
+        };
+        let (a, b) = (part(a), part(b));
+        let order = match layout.value {
+            ValueLayout::Scalar => {
+                let number = |bytes: &[u8]| u64_at(bytes, 0).map(|word| word as i64);
+                number(&a).cmp(&number(&b))
+            }
+            ValueLayout::String { .. } => c_string(&a).cmp(c_string(&b)),
+            ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } => a.cmp(&b),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+fn spaces(out: &mut String, count: usize) {
+    out.extend(std::iter::repeat_n(' ', count));
+}

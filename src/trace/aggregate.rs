@@ -1,0 +1,140 @@
+//! What the kernel aggregates, read and printed: every so many seconds, and at the end. In: layouts and maps. Out: text to where
+//! events go, and what was not counted on stderr.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ksnoop_jit::display::{AggregatePrinter, Options, RawRow, Symbols};
+use ksnoop_jit::lower;
+use ksnoop_jit::types::Types;
+use ksnoop_jit::wire::AggregateLayout;
+use ksnoop_jit_runtime as runtime;
+use runtime::Maps;
+
+use super::ladder::Running;
+use crate::cli::Cli;
+use crate::{Failure, complain};
+
+/// What all queries of a run aggregate.
+pub(super) struct Aggregates<'a> {
+    types: &'a Types,
+    layouts: Vec<AggregateLayout>,
+    maps: Maps,
+    interval: Option<Duration>,
+    /// When the next print is due.
+    next: Option<Instant>,
+}
+
+impl<'a> Aggregates<'a> {
+    /// Those of the running queries.
+    pub(super) fn of<'r>(
+        cli: &Cli,
+        types: &'a Types,
+        running: impl Iterator<Item = &'r Running>,
+        maps: &Maps,
+    ) -> Aggregates<'a> {
+        let layouts: Vec<AggregateLayout> = running.flat_map(|one| one.aggregates.clone()).collect();
+        let interval = cli
+            .interval
+            .filter(|interval| !interval.is_zero() && !layouts.is_empty());
+        Aggregates {
+            types,
+            layouts,
+            maps: maps.clone(),
+            interval,
+            next: interval.map(|interval| Instant::now() + interval),
+        }
+    }
+
+    /// How long until the next print.
+    pub(super) fn due(&self) -> Option<Duration> {
+        Some(self.next?.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it is time to print.
+    pub(super) fn tick(&mut self) -> bool {
+        let (Some(next), Some(interval)) = (self.next, self.interval) else {
+            return false;
+        };
+        let now = Instant::now();
+        if now < next {
+            return false;
+        }
+        // Prints that came too late are not made up for.
+        let mut next = next;
+        while next <= now {
+            next += interval;
+        }
+        self.next = Some(next);
+        true
+    }
+
+    /// Appends all that was counted up to now.
+    pub(super) fn print(
+        &self,
+        options: &Options,
+        columns: usize,
+        out: &mut String,
+        symbols: &dyn Symbols,
+    ) -> Result<(), Failure> {
+        let mut left: Vec<&AggregateLayout> = self.layouts.iter().collect();
+        while !left.is_empty() {
+            let first = left.remove(0);
+            // What a query counts at several functions counts together, where the keys are the same.
+            let (same, others) = left.into_iter().partition(|other| first.goes_with(other));
+            left = others;
+            let mut whole = first.clone();
+            let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            self.read(first, &mut rows)?;
+            for other in same {
+                whole.names.extend_from_slice(&other.names);
+                self.read(other, &mut rows)?;
+            }
+            let rows: Vec<RawRow> = rows
+                .into_iter()
+                .map(|(key, values)| RawRow { key, values })
+                .collect();
+            AggregatePrinter::new(self.types, &whole, options.clone()).print(&rows, columns, out, symbols);
+        }
+        Ok(())
+    }
+
+    /// Adds what one map has: to its key, as the values of so many CPUs more.
+    fn read(&self, layout: &AggregateLayout, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), Failure> {
+        for (key, values) in self.maps.entries(&layout.map)? {
+            rows.entry(key).or_default().extend_from_slice(&values);
+        }
+        Ok(())
+    }
+
+    /// Tells what was not counted.
+    pub(super) fn complain(&self) -> Result<(), Failure> {
+        let mut told = BTreeSet::new();
+        for layout in self.layouts.iter().filter(|layout| told.insert(layout.query)) {
+            let counter = |which: u32| -> Result<u64, Failure> {
+                match self
+                    .maps
+                    .percpu_u64(lower::MISSED, 2 * layout.query as u32 + which)
+                {
+                    Ok(all) => Ok(all.iter().sum()),
+                    Err(runtime::RuntimeError::NoSuch { .. }) => Ok(0),
+                    Err(error) => Err(error.into()),
+                }
+            };
+            let (full, faults) = (counter(0)?, counter(1)?);
+            let name = layout.names.first().map_or("", String::as_str);
+            if full > 0 {
+                let (_, _, keys) = self.maps.shape(&layout.map)?;
+                complain(&format!(
+                    "{name}: {full} hits were not counted, there is room for {keys} keys (--max-keys makes more)"
+                ));
+            }
+            if faults > 0 {
+                complain(&format!(
+                    "{name}: {faults} hits were not counted, a pointer in a key or value was bad"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
