@@ -115,6 +115,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     pub(crate) btf: Option<PathBuf>,
 
+    /// Take the types of traced programs from this BTF (or an ELF with one) instead of the program's own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) types: Option<PathBuf>,
+
     /// Load, let the verifier judge, attach nothing
     #[arg(long)]
     pub(crate) check: bool,

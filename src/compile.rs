@@ -9,12 +9,27 @@ use crate::parser;
 use crate::sema::{self, Limits, Resolved};
 use crate::typed;
 use crate::types::Types;
+use crate::user::Images;
 use crate::wire::Phase;
 
 /// Text to typed query: syntax, names and types. On failure everything that is wrong is told.
 pub fn understand(text: &str, types: &Types, limits: Limits) -> Result<Resolved, Vec<Diagnostic>> {
     let query = parser::parse(text).map_err(|diags| diags.into_vec())?;
-    sema::resolve(text, &query, types, limits)
+    sema::resolve(text, &query, types, &Images::new(), limits)
+}
+
+/// The same for targets in programs, where a pattern stands for several queries.
+pub fn understand_all(
+    text: &str,
+    types: &Types,
+    images: &Images,
+    limits: Limits,
+) -> Result<Vec<Resolved>, Vec<Diagnostic>> {
+    let query = parser::parse(text).map_err(|diags| diags.into_vec())?;
+    sema::expand(&query, images)
+        .iter()
+        .map(|query| sema::resolve(text, query, types, images, limits))
+        .collect()
 }
 
 /// The programs of one query and what is known about them.
@@ -74,6 +89,10 @@ pub enum Way {
     Kprobe,
     /// Functions by kprobes, entry and return in one program.
     KprobeSession,
+    /// Places in programs.
+    Uprobe,
+    /// Functions in programs, entry and return in one program.
+    UprobeSession,
 }
 
 /// A failure of the compiler itself, never the user's mistake, but for a query that needs more than a program can hold.
@@ -200,5 +219,8 @@ fn kinds(phase: Phase, way: Way) -> ProgramKind {
             ProgramKind::TpBtf
         }
         (Way::Kprobe | Way::KprobeSession, Phase::Hit) => ProgramKind::RawTp,
+        (Way::Uprobe, Phase::Entry) | (Way::Uprobe | Way::UprobeSession, Phase::Hit) => ProgramKind::Uprobe,
+        (Way::Uprobe, Phase::Return | Phase::Both) => ProgramKind::Uretprobe,
+        (Way::UprobeSession, Phase::Entry | Phase::Return | Phase::Both) => ProgramKind::UprobeSession,
     }
 }

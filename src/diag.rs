@@ -351,6 +351,14 @@ codes! {
     AmbiguousConstant = "E0211",
     /// A return value where there is none.
     NoReturn = "E0212",
+    /// A program or library that can't be read.
+    UnknownBinary = "E0221",
+    /// A function that a program doesn't have.
+    UnknownSymbol = "E0222",
+    /// A USDT probe that a program doesn't have.
+    UnknownProbe = "E0223",
+    /// A place of a USDT probe whose arguments can't be fetched.
+    UnreadableSite = "E0224",
     /// A type that BTF doesn't have.
     UnknownType = "E0301",
     /// A type whose definition BTF doesn't have.

@@ -14,6 +14,8 @@ use crate::typed;
 use crate::types::mini::mini_target;
 use crate::types::testing::{mini_kernel, mini_kernel_bytes};
 use crate::types::{NameKind, TypeId, Types};
+use crate::user::testing::{BASE, DATA, Made, TEXT};
+use crate::user::{self, Image, Images};
 use crate::wire::RecordLayout;
 
 /// The parser takes or refuses any text: see [`generate::check`].
@@ -232,6 +234,59 @@ fn generated(query: &typed::Query, types: &Types, reads: Reads, typed: bool) -> 
     }
 }
 
+/// A file is read or refused, whatever is in it; and whatever probes are found in one can be compiled, for kernels with and
+/// without cookies. Bytes that begin as ELF does are a file; others are a call site's recipes up to a line feed, and
+/// behind it damage to the file that they are put into, each three bytes of which overwrite one.
+pub fn user(bytes: &[u8]) {
+    if bytes.starts_with(b"\x7f") {
+        if let Ok(image) = user::read(bytes) {
+            KERNEL.with(|types| compile_probes(image, types));
+        }
+        return;
+    }
+    let mut halves = bytes.splitn(2, |byte| *byte == b'\n');
+    let arguments = String::from_utf8_lossy(halves.next().unwrap_or_default()).replace('\0', " ");
+    let damage = halves.next().unwrap_or_default();
+    for made in [Made::x86_64(), Made::aarch64()] {
+        let mut file = made
+            .symbol("counter", DATA + 8, object::elf::STT_OBJECT)
+            .site([TEXT + 8, BASE, DATA], "p", "n", &arguments)
+            .site([TEXT + 9, BASE, 0], "p", "n", "-4@5 8@x1 1@%al")
+            .bytes();
+        for patch in damage.as_chunks::<3>().0 {
+            let place = usize::from(u16::from_le_bytes([patch[0], patch[1]])) % file.len();
+            file[place] = patch[2];
+        }
+        if let Ok(image) = user::read(file.as_slice()) {
+            KERNEL.with(|types| compile_probes(image, types));
+        }
+    }
+}
+
+fn compile_probes(image: Image, types: &Types) {
+    let mut images = Images::new();
+    images.insert("x".to_string(), Ok(image));
+    for text in ["usdt:x:*:*", "usdt:x:p:n(arg0 == 5, str(arg1))", "uprobe:x:*"] {
+        let Ok(all) = compile::understand_all(text, types, &images, Limits::default()) else {
+            continue;
+        };
+        for resolved in all {
+            for cookies in [true, false] {
+                let target = Target {
+                    cookies,
+                    ..Target::default()
+                };
+                for way in [Way::Uprobe, Way::UprobeSession] {
+                    match compile::generate(&resolved.query, types, &target, Job::alone(way)) {
+                        Ok(_) | Err(CompileError::Unsupported(_)) => {}
+                        Err(CompileError::Codegen(error)) => judge(&error, text),
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A program may be too large for BPF; every other failure of code generation is ours.
 fn judge(error: &codegen::CodegenError, what: &str) {
     match error {
@@ -294,5 +349,10 @@ mod tests {
     #[test]
     fn display() {
         over("display", super::display);
+    }
+
+    #[test]
+    fn user() {
+        over("user", super::user);
     }
 }

@@ -24,4 +24,5 @@ pub mod suggest;
 pub mod sweep;
 pub mod typed;
 pub mod types;
+pub mod user;
 pub mod wire;

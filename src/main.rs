@@ -5,6 +5,7 @@
 mod cli;
 mod dump;
 mod explore;
+mod programs;
 mod trace;
 
 use std::io::{IsTerminal, Write};

@@ -6,11 +6,13 @@ mod aggregate;
 pub use aggregate::{Aggregate, Measure};
 
 use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
 
 use crate::ctype::CType;
 use crate::glob::Pattern;
 use crate::span::Span;
 use crate::types::{Func, TypeId};
+use crate::user::{Arch, Recipe};
 use crate::wire::{Format, Phase, ValueLayout};
 
 /// A query with nothing left to resolve.
@@ -33,6 +35,40 @@ pub enum Probe {
     Function(Func),
     /// A kernel tracepoint, its arguments as a function's parameters.
     Tracepoint(Func),
+    /// A function of a program or shared library, or an instruction in it.
+    Uprobe(UserProbe),
+    /// A USDT probe.
+    Usdt(UserProbe),
+}
+
+/// What is traced in a program.
+#[derive(Clone, Debug)]
+pub struct UserProbe {
+    /// Its name, its arguments as parameters, and what it returns.
+    pub func: Func,
+    /// The file, as the query names it.
+    pub binary: String,
+    /// The file itself.
+    pub path: PathBuf,
+    /// The machine that it is for.
+    pub arch: Arch,
+    /// Whether the places are the first instructions of functions, which return.
+    pub returns: bool,
+    /// Where it is.
+    pub sites: Vec<Site>,
+}
+
+/// A place in a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The address that the file gives it.
+    pub address: u64,
+    /// Where it is in the file.
+    pub offset: u64,
+    /// Where in the file the number is that counts who watches, or 0.
+    pub semaphore: u64,
+    /// How each argument is fetched here; `None` for one that can't be, which nothing mentions.
+    pub args: Vec<Option<Recipe>>,
 }
 
 impl Probe {
@@ -40,6 +76,24 @@ impl Probe {
     pub fn func(&self) -> &Func {
         match self {
             Probe::Function(func) | Probe::Tracepoint(func) => func,
+            Probe::Uprobe(probe) | Probe::Usdt(probe) => &probe.func,
+        }
+    }
+
+    /// What it is in a program, if it is in one.
+    pub fn user(&self) -> Option<&UserProbe> {
+        match self {
+            Probe::Function(_) | Probe::Tracepoint(_) => None,
+            Probe::Uprobe(probe) | Probe::Usdt(probe) => Some(probe),
+        }
+    }
+
+    /// What it returns; `None` where there is no call.
+    pub fn ret(&self) -> Option<TypeId> {
+        match self {
+            Probe::Function(func) => Some(func.ret),
+            Probe::Uprobe(probe) if probe.returns => Some(probe.func.ret),
+            Probe::Tracepoint(_) | Probe::Uprobe(_) | Probe::Usdt(_) => None,
         }
     }
 }

@@ -60,6 +60,19 @@ pub fn open_vmlinux(path: Option<&Path>) -> Result<Btf> {
     from_memory(btf).map_err(|e| bad(e.to_string()))
 }
 
+/// Opens type information that is in memory: a program's own `.BTF`. `path` is the program's, for messages.
+///
+/// # Errors
+/// [`RuntimeError::BadBtf`] if it isn't BTF.
+pub fn open_bytes(bytes: &[u8], path: &Path) -> Result<Btf> {
+    let bad = |why: String| RuntimeError::BadBtf {
+        path: path.to_owned(),
+        why,
+    };
+    check(bytes).map_err(bad)?;
+    from_memory(bytes).map_err(|e| bad(e.to_string()))
+}
+
 /// Opens a module's type information over that of vmlinux.
 ///
 /// # Errors

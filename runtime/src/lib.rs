@@ -8,6 +8,7 @@
 //! The way through: [`ObjectSpec`] → [`Relocated`] → [`Loaded`] → [`Attached`], each consumed by the next; dropping
 //! any of them undoes it. `KERNEL-FACTS.md` tells which kernel can do what.
 
+pub mod binaries;
 pub mod btf;
 pub mod caps;
 pub mod clock;

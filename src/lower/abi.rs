@@ -7,6 +7,7 @@
 
 use crate::typed::{Event, Expr, ExprKind};
 use crate::types::{Func, Type, TypeId, Types};
+use crate::user::Recipe;
 
 /// Byte offsets in `struct pt_regs` of the six argument registers, in order.
 const ARG_REGS: [i16; 6] = [112, 104, 96, 88, 72, 64];
@@ -26,6 +27,8 @@ pub(super) enum Location {
     Stack(i16),
     /// What `bpf_get_func_ret` gives.
     Result,
+    /// In a program: where these recipes say, one for each group of places.
+    User(Vec<Recipe>),
     /// Nowhere that can be told.
     Unknown,
 }

@@ -149,7 +149,9 @@ pub fn lower(
         | Way::Session
         | Way::TrampolineMulti
         | Way::SessionMulti
-        | Way::KprobeSession => {
+        | Way::KprobeSession
+        | Way::Uprobe
+        | Way::UprobeSession => {
             return Err("stack mode has programs for entry and return, and for each function".to_string());
         }
     };
@@ -229,6 +231,7 @@ pub fn lower(
         func: entry.finish(),
         layout: entry_layout,
         aggregate: None,
+        sites: Vec::new(),
     }];
     if returns {
         made.push(Lowered {
@@ -236,6 +239,7 @@ pub fn lower(
             func: exit.finish(),
             layout: exit_layout,
             aggregate: None,
+            sites: Vec::new(),
         });
     }
     Ok(made)

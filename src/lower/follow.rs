@@ -86,5 +86,6 @@ fn program<'a>(
         func: lower.finish(),
         layout: None,
         aggregate: None,
+        sites: Vec::new(),
     }
 }

@@ -98,6 +98,13 @@ impl Lower<'_> {
                     ty => self.b.cast(ty, raw),
                 }
             }
+            Location::User(recipes) => {
+                let raw = self.by_recipes(recipes, Some(expr.span));
+                match self.argument_type(declared) {
+                    Type::Int => raw,
+                    ty => self.b.cast(ty, raw),
+                }
+            }
             Location::Words(_) | Location::Unknown => {
                 panic!("bug in ksnoop-jit: a value that this kind of program does not have")
             }
@@ -129,7 +136,7 @@ impl Lower<'_> {
         if !matches!(self.types.get_stripped(declared), types::Type::Ptr(_)) {
             return Type::Int;
         }
-        if self.types.has_type_tag(declared, "user") {
+        if self.kind.in_program() || self.types.has_type_tag(declared, "user") {
             return Type::Ptr(Space::User);
         }
         if self.kind.typed() && self.verifier_follows(declared) {
@@ -479,7 +486,7 @@ impl Lower<'_> {
                 let value = self.result_word();
                 self.b.store(Width::B8, address, 0, value);
             }
-            Location::Unknown => {
+            Location::User(_) | Location::Unknown => {
                 panic!("bug in ksnoop-jit: a struct that this kind of program does not have")
             }
         }

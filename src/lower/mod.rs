@@ -20,12 +20,14 @@ mod memory;
 mod program;
 mod stash;
 mod text;
+mod user;
 mod walk;
 
 pub use abi::{Placement, placement};
 pub use filter::{CGROUP, FOLLOWED, Filter};
 pub use program::{Id, lower};
 pub use stash::keeps;
+pub use user::Served;
 
 use crate::ir;
 use crate::wire::{AggregateLayout, RecordLayout};
@@ -55,11 +57,17 @@ pub enum ProgramKind {
     FsessionMulti,
     /// Entry and return by fprobe, in one program (6.10).
     KprobeSession,
+    /// A place in a program.
+    Uprobe,
+    /// A program's function at its return.
+    Uretprobe,
+    /// A program's function at its entry and return, in one program (6.13).
+    UprobeSession,
 }
 
 impl ProgramKind {
     /// All of them.
-    pub const ALL: [ProgramKind; 11] = [
+    pub const ALL: [ProgramKind; 14] = [
         ProgramKind::Fentry,
         ProgramKind::Fexit,
         ProgramKind::TpBtf,
@@ -71,6 +79,9 @@ impl ProgramKind {
         ProgramKind::FexitMulti,
         ProgramKind::FsessionMulti,
         ProgramKind::KprobeSession,
+        ProgramKind::Uprobe,
+        ProgramKind::Uretprobe,
+        ProgramKind::UprobeSession,
     ];
 
     /// What a program that runs at entry and at return is at each of the two; `None` for one that runs at one of them only.
@@ -79,6 +90,7 @@ impl ProgramKind {
             ProgramKind::Fsession => Some((ProgramKind::Fentry, ProgramKind::Fexit)),
             ProgramKind::FsessionMulti => Some((ProgramKind::FentryMulti, ProgramKind::FexitMulti)),
             ProgramKind::KprobeSession => Some((ProgramKind::Kprobe, ProgramKind::Kretprobe)),
+            ProgramKind::UprobeSession => Some((ProgramKind::Uprobe, ProgramKind::Uretprobe)),
             ProgramKind::Fentry
             | ProgramKind::Fexit
             | ProgramKind::TpBtf
@@ -86,7 +98,9 @@ impl ProgramKind {
             | ProgramKind::Kprobe
             | ProgramKind::Kretprobe
             | ProgramKind::FentryMulti
-            | ProgramKind::FexitMulti => None,
+            | ProgramKind::FexitMulti
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe => None,
         }
     }
 
@@ -96,6 +110,7 @@ impl ProgramKind {
             ProgramKind::Fexit => ProgramKind::Fentry,
             ProgramKind::FexitMulti => ProgramKind::FentryMulti,
             ProgramKind::Kretprobe => ProgramKind::Kprobe,
+            ProgramKind::Uretprobe => ProgramKind::Uprobe,
             ProgramKind::Fentry
             | ProgramKind::TpBtf
             | ProgramKind::RawTp
@@ -103,7 +118,9 @@ impl ProgramKind {
             | ProgramKind::Fsession
             | ProgramKind::FentryMulti
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => self,
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::UprobeSession => self,
         }
     }
 
@@ -120,6 +137,27 @@ impl ProgramKind {
             | ProgramKind::RawTp
             | ProgramKind::Kprobe
             | ProgramKind::Kretprobe
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeSession => false,
+        }
+    }
+
+    /// Whether it runs in a program, on the program's behalf.
+    pub(crate) fn in_program(self) -> bool {
+        match self {
+            ProgramKind::Uprobe | ProgramKind::Uretprobe | ProgramKind::UprobeSession => true,
+            ProgramKind::Fentry
+            | ProgramKind::Fexit
+            | ProgramKind::TpBtf
+            | ProgramKind::RawTp
+            | ProgramKind::Kprobe
+            | ProgramKind::Kretprobe
+            | ProgramKind::Fsession
+            | ProgramKind::FentryMulti
+            | ProgramKind::FexitMulti
+            | ProgramKind::FsessionMulti
             | ProgramKind::KprobeSession => false,
         }
     }
@@ -134,7 +172,10 @@ impl ProgramKind {
             | ProgramKind::FentryMulti
             | ProgramKind::FexitMulti
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => false,
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeSession => false,
         }
     }
 
@@ -150,6 +191,8 @@ impl ProgramKind {
             ProgramKind::RawTp => "raw_tp",
             ProgramKind::Kprobe | ProgramKind::KprobeSession => "kprobe",
             ProgramKind::Kretprobe => "kretprobe",
+            ProgramKind::Uprobe | ProgramKind::UprobeSession => "uprobe",
+            ProgramKind::Uretprobe => "uretprobe",
         }
     }
 
@@ -167,6 +210,9 @@ impl ProgramKind {
             ProgramKind::FexitMulti => "fexit_multi",
             ProgramKind::FsessionMulti => "fsession_multi",
             ProgramKind::KprobeSession => "kprobe.session",
+            ProgramKind::Uprobe => "uprobe",
+            ProgramKind::Uretprobe => "uretprobe",
+            ProgramKind::UprobeSession => "uprobe.session",
         }
     }
 }
@@ -188,6 +234,8 @@ pub struct Target {
     pub reads: Reads,
     /// Whether there is `bpf_get_current_task_btf` (5.11).
     pub current_task_btf: bool,
+    /// Whether probes in programs are attached with cookies that they can ask for (5.15).
+    pub cookies: bool,
     /// Size of the ring buffer in bytes.
     pub ring_bytes: u32,
     /// Whose events count.
@@ -206,6 +254,7 @@ impl Default for Target {
         Target {
             reads: Reads::Auto,
             current_task_btf: true,
+            cookies: true,
             ring_bytes: RING_BYTES,
             filter: Filter::default(),
             chain: None,
@@ -225,6 +274,8 @@ pub struct Lowered {
     pub layout: Option<RecordLayout>,
     /// The layout of what it aggregates.
     pub aggregate: Option<AggregateLayout>,
+    /// In a program: the places that it is for. None for others.
+    pub sites: Vec<Served>,
 }
 
 /// Name of the ring buffer.

@@ -1,5 +1,6 @@
 //! The frame of a program: filters, predicates, the record, its header, the end.
 
+use super::user::{self, Dispatch};
 use super::{COUNTS, EVENTS, Lowered, ProgramKind, Target, abi};
 use crate::ir::{
     BinaryOp, Bits, Block, Builder, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
@@ -34,8 +35,30 @@ pub fn lower(
     kind: ProgramKind,
     id: Id,
 ) -> Result<Vec<Lowered>, String> {
-    let layout = layout(event, &query.probe.func().name, id);
-    let mut lower = Lower::new(query, types, target, kind, id);
+    if let Some(probe) = query.probe.user() {
+        let mut made = Vec::new();
+        for (number, dispatch) in user::programs(probe, event, target).into_iter().enumerate() {
+            let id = Id {
+                event: id.event + number as u32,
+                ..id
+            };
+            let served = dispatch.served();
+            let mut lower = Lower::new(query, types, target, kind, id);
+            lower.dispatch = dispatch;
+            made.extend(programs(lower, event)?.into_iter().map(|lowered| Lowered {
+                sites: served.clone(),
+                ..lowered
+            }));
+        }
+        return Ok(made);
+    }
+    programs(Lower::new(query, types, target, kind, id), event)
+}
+
+/// The programs for the places that one set of programs serves.
+fn programs(mut lower: Lower<'_>, event: &typed::Event) -> Result<Vec<Lowered>, String> {
+    let (query, kind) = (lower.query, lower.kind);
+    let layout = layout(event, &query.probe.func().name, lower.id);
     let (entry, exit) = kind.halves().unwrap_or((kind, kind));
     lower.turn(exit);
     sees(&lower, event, kind)?;
@@ -125,6 +148,8 @@ pub(super) struct Lower<'a> {
     pub(super) return_location: abi::Location,
     /// The program runs at entry and at return.
     pub(super) session: bool,
+    /// Which places of a program it is for.
+    pub(super) dispatch: Dispatch,
     /// What has been computed on every way to the current block.
     pub(super) known: Vec<Known>,
     /// Where faults go, innermost last.
@@ -192,15 +217,26 @@ impl<'a> Lower<'a> {
     ) -> Lower<'a> {
         let func = query.probe.func();
         let suffix = match kind {
-            ProgramKind::Fentry | ProgramKind::FentryMulti | ProgramKind::Kprobe => "in",
-            ProgramKind::Fexit | ProgramKind::FexitMulti | ProgramKind::Kretprobe => "out",
-            ProgramKind::Fsession | ProgramKind::FsessionMulti | ProgramKind::KprobeSession => "call",
+            ProgramKind::Fentry | ProgramKind::FentryMulti | ProgramKind::Kprobe | ProgramKind::Uprobe => {
+                "in"
+            }
+            ProgramKind::Fexit
+            | ProgramKind::FexitMulti
+            | ProgramKind::Kretprobe
+            | ProgramKind::Uretprobe => "out",
+            ProgramKind::Fsession
+            | ProgramKind::FsessionMulti
+            | ProgramKind::KprobeSession
+            | ProgramKind::UprobeSession => "call",
             ProgramKind::TpBtf | ProgramKind::RawTp => "hit",
         };
-        let mut b = Builder::new(
-            format!("ksj_{}_{suffix}", id.event),
-            format!("{}/{}", kind.section(), func.name),
-        );
+        let name = format!("ksj_{}_{suffix}", id.event);
+        // A program's names may be any text, which sections had better not be called.
+        let section = match query.probe.user() {
+            Some(_) => format!("{}/{name}", kind.section()),
+            None => format!("{}/{}", kind.section(), func.name),
+        };
+        let mut b = Builder::new(name, section);
         let start = b.block("start");
         b.switch_to(start);
         b.at(None, "context");
@@ -217,6 +253,7 @@ impl<'a> Lower<'a> {
             arg_locations: Vec::new(),
             return_location: abi::Location::Unknown,
             session: kind.halves().is_some(),
+            dispatch: query.probe.user().map_or(Dispatch::default(), Dispatch::of_all),
             known: Vec::new(),
             handlers: Vec::new(),
             steps: Vec::new(),
@@ -246,16 +283,28 @@ impl<'a> Lower<'a> {
             | ProgramKind::TpBtf
             | ProgramKind::RawTp => abi::slots(types, func),
             ProgramKind::Kprobe => abi::entry(types, func),
+            ProgramKind::Uprobe => match self.query.probe.user() {
+                Some(probe) => user::arguments(probe, &self.dispatch),
+                None => unreachable!("bug in ksnoop-jit: a kernel function by a uprobe"),
+            },
             ProgramKind::Kretprobe
             | ProgramKind::Fsession
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => func.params.iter().map(|_| abi::Location::Unknown).collect(),
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeSession => func.params.iter().map(|_| abi::Location::Unknown).collect(),
         };
         self.return_location = match kind {
             ProgramKind::Fexit => abi::return_slot(types, func),
             ProgramKind::FexitMulti => abi::result(types, func),
             ProgramKind::Kretprobe => abi::at_return(types, func),
-            ProgramKind::Fentry
+            ProgramKind::Uretprobe => match self.query.probe.user() {
+                Some(probe) => user::returned(probe, types.size_of(func.ret).unwrap_or(0)),
+                None => unreachable!("bug in ksnoop-jit: a kernel function by a uretprobe"),
+            },
+            ProgramKind::Uprobe
+            | ProgramKind::UprobeSession
+            | ProgramKind::Fentry
             | ProgramKind::FentryMulti
             | ProgramKind::TpBtf
             | ProgramKind::RawTp
@@ -320,6 +369,7 @@ impl Lower<'_> {
             func: self.finish(),
             layout: aggregate.is_none().then_some(layout),
             aggregate,
+            sites: Vec::new(),
         }
     }
 
@@ -350,7 +400,10 @@ impl Lower<'_> {
             | ProgramKind::Kretprobe
             | ProgramKind::Fsession
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => self.b.load(ty, Width::B8, ctx, offset),
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeSession => self.b.load(ty, Width::B8, ctx, offset),
         }
     }
 

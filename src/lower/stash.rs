@@ -41,7 +41,9 @@ impl Plan {
             | ProgramKind::RawTp
             | ProgramKind::Fsession
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => None,
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::UprobeSession => None,
             ProgramKind::Fexit | ProgramKind::FexitMulti => {
                 // A trampoline still has the arguments at return, but not the memory as it was at entry.
                 let reads = event.items.iter().any(|item| {
@@ -56,7 +58,7 @@ impl Plan {
                     stamp,
                 })
             }
-            ProgramKind::Kretprobe => {
+            ProgramKind::Kretprobe | ProgramKind::Uretprobe => {
                 let mut args = Vec::new();
                 let mut look = |expr: &Expr| {
                     if let ExprKind::Arg(index) = expr.kind
@@ -127,6 +129,7 @@ pub(super) fn pair(mut exit: Lower<'_>, event: &Event, layout: RecordLayout, pla
             func: entry.finish(),
             layout: None,
             aggregate: None,
+            sites: Vec::new(),
         },
         exit.lowered(kind, layout),
     ]
@@ -144,6 +147,7 @@ pub(super) fn session(
     let kind = match entry {
         ProgramKind::Fentry => ProgramKind::Fsession,
         ProgramKind::FentryMulti => ProgramKind::FsessionMulti,
+        ProgramKind::Uprobe => ProgramKind::UprobeSession,
         _ => ProgramKind::KprobeSession,
     };
     lower.b.at(None, "entry or return?");
@@ -158,9 +162,9 @@ pub(super) fn session(
         .branch(CmpOp::Ne, Bits::W64, returning, 0, at_return, at_entry);
     let done = lower.end;
     // What fprobe gets from the entry decides whether it comes back for the return (kernel/trace/bpf_trace.c,
-    // `kprobe_multi_link_handler`); a trampoline always does.
+    // `kprobe_multi_link_handler`, `uprobe_multi_link_handler`); a trampoline always does.
     let skip = match entry {
-        ProgramKind::Kprobe => lower.b.block("nothing to do at the return"),
+        ProgramKind::Kprobe | ProgramKind::Uprobe => lower.b.block("nothing to do at the return"),
         _ => done,
     };
     lower.b.switch_to(at_entry);
@@ -474,6 +478,7 @@ impl Lower<'_> {
                 let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
                 self.b.add(sp, -8)
             }
+            ProgramKind::Uprobe | ProgramKind::Uretprobe | ProgramKind::UprobeSession => self.user_frame(),
             ProgramKind::Fentry
             | ProgramKind::Fexit
             | ProgramKind::FentryMulti
@@ -548,6 +553,10 @@ impl Lower<'_> {
             abi::Location::Stack(at) => {
                 let from = self.stack_word(at);
                 self.probe(to, size, from, crate::typed::Memory::Kernel);
+            }
+            abi::Location::User(recipes) => {
+                let value = self.by_recipes(&recipes, None);
+                self.b.store(Width::B8, to, 0, value);
             }
             abi::Location::Saved(_) | abi::Location::Result | abi::Location::Unknown => {
                 unreachable!("bug in ksnoop-jit: at entry every argument is somewhere")

@@ -313,7 +313,7 @@ impl Sema<'_> {
             | Class::Array { .. } => {}
         }
         let path = match pointee {
-            Class::Composite(root) => Some(self.path_from(root)),
+            Class::Composite(root) => self.path_from(root),
             _ => None,
         };
         let base = Base::Pointer {
@@ -344,13 +344,15 @@ impl Sema<'_> {
                 Base::Pointer {
                     memory: Memory::User, ..
                 } => Memory::User,
-                Base::Pointer { .. } | Base::Arg(_) | Base::Return => self.untagged(to),
+                Base::Pointer { .. } => self.untagged(to),
+                Base::Arg(_) | Base::Return => self.own(to),
             },
             ExprKind::Convert(inner) | ExprKind::Arith { lhs: inner, .. } => self.memory_of(inner, to),
+            ExprKind::Cond(_, then, _) if self.user => self.memory_of(then, to),
+            ExprKind::Builtin(_) => self.untagged(to),
             ExprKind::Const(_)
             | ExprKind::Arg(_)
             | ExprKind::Return
-            | ExprKind::Builtin(_)
             | ExprKind::Neg(_)
             | ExprKind::BitNot(_)
             | ExprKind::Compare { .. }
@@ -363,7 +365,16 @@ impl Sema<'_> {
             | ExprKind::Layout { .. }
             | ExprKind::Checked { .. }
             | ExprKind::Swap(_)
-            | ExprKind::IsErr(_) => self.untagged(to),
+            | ExprKind::IsErr(_) => self.own(to),
+        }
+    }
+
+    /// Where the pointers point to that what is traced has for itself: a program's into its own memory.
+    fn own(&self, to: &CType) -> Memory {
+        if self.user {
+            Memory::User
+        } else {
+            self.untagged(to)
         }
     }
 

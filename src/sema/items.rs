@@ -9,7 +9,7 @@ use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
-use crate::typed::{Builtin, Event, ExprKind, Item, Place, Predicate, Source, When};
+use crate::typed::{Builtin, Event, Expr, ExprKind, Item, Memory, Place, Predicate, Source, When};
 use crate::wire::{Format, Phase, ValueLayout};
 
 /// What items amount to before they are dealt out to events.
@@ -356,6 +356,7 @@ impl Sema<'_> {
                 }
                 _ => {
                     let value = self.pointee_layout(&expr.ty, format);
+                    let expr = self.pointing(expr, &value);
                     (expr.ty.clone(), Source::Value(expr), value)
                 }
             },
@@ -410,6 +411,30 @@ impl Sema<'_> {
                 let expr = self.rvalue(Operand::Place(place))?;
                 self.show(Operand::Value(expr), label, format, span)
             }
+        }
+    }
+
+    /// A pointer whose target is shown, told to be a user's if it is one: its type alone may not tell.
+    fn pointing(&self, expr: Expr, layout: &ValueLayout) -> Expr {
+        let Class::Ptr(to) = class(self.types, &expr.ty) else {
+            return expr;
+        };
+        let tagged = matches!(expr.ty, CType::Btf(id) if self.types.has_type_tag(id, "user"));
+        let followed = match layout {
+            ValueLayout::Pointee { .. } | ValueLayout::String { .. } => true,
+            ValueLayout::Scalar | ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } => false,
+        };
+        if !followed
+            || tagged
+            || matches!(expr.kind, ExprKind::AsUser(_))
+            || self.memory_of(&expr, &to) != Memory::User
+        {
+            return expr;
+        }
+        Expr {
+            ty: expr.ty.clone(),
+            span: expr.span,
+            kind: ExprKind::AsUser(Box::new(expr)),
         }
     }
 

@@ -20,11 +20,15 @@ mod strings;
 mod target;
 #[cfg(test)]
 mod tests;
+mod user;
+
+pub use user::{expand, used_arguments};
 
 use crate::diag::{Diagnostic, Severity};
 use crate::parser::ast;
 use crate::typed;
 use crate::types::{Param, TypeId, Types};
+use crate::user::Images;
 
 /// What bounds the size of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +57,22 @@ pub struct Resolved {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Gives a query its meaning. `text` is what it was parsed from. On failure all mistakes are told, and warnings with them.
+/// Gives a query its meaning. `text` is what it was parsed from, `images` are the programs that targets in user space name. On failure all mistakes are told, and warnings with them.
 pub fn resolve(
     text: &str,
     query: &ast::Query,
     types: &Types,
+    images: &Images,
     limits: Limits,
 ) -> Result<Resolved, Vec<Diagnostic>> {
-    let probe = target::resolve(&query.target, types).map_err(|diag| vec![*diag])?;
-    resolve_for(text, query, types, limits, probe)
+    let probe = target::resolve(&query.target, types, images).map_err(|diag| vec![*diag])?;
+    let mut resolved = resolve_for(text, query, types, limits, probe)?;
+    if let typed::Probe::Usdt(usdt) = &mut resolved.query.probe {
+        let warnings = user::leave_out(usdt, &resolved.query.events, query.target.span, images)
+            .map_err(|diag| vec![*diag])?;
+        resolved.warnings.extend(warnings);
+    }
+    Ok(resolved)
 }
 
 /// The same for a target that has been resolved already, whatever the query's own says: one of many functions, or one that
@@ -74,10 +85,7 @@ pub fn resolve_for(
     probe: typed::Probe,
 ) -> Result<Resolved, Vec<Diagnostic>> {
     let func = probe.func();
-    let ret = match &probe {
-        typed::Probe::Function(func) => Some(func.ret),
-        typed::Probe::Tracepoint(_) => None,
-    };
+    let ret = probe.ret();
     let mut sema = Sema {
         types,
         text,
@@ -86,6 +94,8 @@ pub fn resolve_for(
         ret,
         subject: func.name.clone(),
         module: func.id.module,
+        user: probe.user().is_some(),
+        missing: probe.user().map_or(Vec::new(), user::missing),
         diags: Vec::new(),
     };
     let events = if aggregate::is_wanted(query) {
@@ -128,8 +138,12 @@ struct Sema<'a> {
     ret: Option<TypeId>,
     /// The name of what is traced, for messages.
     subject: String,
-    /// The module that it belongs to.
+    /// The module that it belongs to, or the program.
     module: u16,
+    /// Whether it is in a program, whose pointers point into its own memory.
+    user: bool,
+    /// Which arguments of a program can be fetched nowhere.
+    missing: Vec<bool>,
     diags: Vec<Diagnostic>,
 }
 

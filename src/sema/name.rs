@@ -208,6 +208,24 @@ impl Sema<'_> {
 
     /// An argument by its index: a scalar is a value, a struct by value is a place.
     pub(super) fn argument(&mut self, index: usize, span: Span) -> R<Operand> {
+        if self.missing.get(index) == Some(&true) {
+            let (name, ty) = (
+                self.params[index].name.clone(),
+                self.types.c_name(self.params[index].ty),
+            );
+            return self.report(
+                Diagnostic::error(
+                    Code::Incomplete,
+                    span,
+                    format!("the argument `{name}` can't be fetched"),
+                )
+                .label(if self.params[index].ty.is_void() {
+                    "no call passes it in a form that a probe can fetch".to_string()
+                } else {
+                    format!("where one of type `{ty}` is, is not known")
+                }),
+            );
+        }
         let ty = CType::Btf(self.params[index].ty);
         match class(self.types, &ty) {
             Class::Composite(_) => Ok(Operand::Place(Place {
@@ -299,7 +317,8 @@ impl Sema<'_> {
     }
 
     fn tagged(&mut self, kind: NameKind, keyword: &str, name: &ast::Ident) -> R<CType> {
-        let found = self.types.find(kind, &name.node);
+        let mut found = self.types.find_in_program(self.module, kind, &name.node);
+        found.extend(self.types.find(kind, &name.node));
         // A struct that the function's own module defines is meant before one of the same name elsewhere.
         let own = found.iter().find(|id| id.module == self.module);
         if let Some(id) = own.or(found.first()) {
@@ -366,7 +385,8 @@ impl Sema<'_> {
         if let Some(own) = own {
             return Ok(own);
         }
-        let mut found = self.types.find(NameKind::Typedef, name);
+        let mut found = self.types.find_in_program(self.module, NameKind::Typedef, name);
+        found.extend(self.types.find(NameKind::Typedef, name));
         if found.is_empty() {
             found = self.types.find(NameKind::Int, name);
         }
@@ -420,7 +440,7 @@ impl Sema<'_> {
         };
         Some(Place {
             base,
-            path: Some(self.path_from(root)),
+            path: self.path_from(root),
             offset: 0,
             bits: None,
             ty: ty.clone(),

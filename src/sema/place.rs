@@ -12,14 +12,14 @@ use crate::typed::{Base, BitRange, Expr, ExprKind, Path, Place};
 use crate::types::{MemberErrorKind, Type, TypeId};
 
 impl Sema<'_> {
-    /// The way that starts at a struct or union.
-    pub(super) fn path_from(&self, root: TypeId) -> Path {
-        Path {
+    /// The way that starts at a struct or union of the kernel. What is in a program is where its own types say.
+    pub(super) fn path_from(&self, root: TypeId) -> Option<Path> {
+        (!root.is_program()).then(|| Path {
             root,
             access: vec![0],
             through_union: false,
             text: self.types.c_name(root),
-        }
+        })
     }
 
     pub(super) fn member(
@@ -235,16 +235,18 @@ impl Sema<'_> {
                 {
                     // A constant index stays in the access path: the relocation scales it by the real size.
                     let memory = self.memory_of(&pointer, &to);
-                    let mut path = self.path_from(root);
-                    path.access[0] = n32;
-                    path.text = format!("{}[{n}]", path.text);
+                    let path = self.path_from(root).map(|mut path| {
+                        path.access[0] = n32;
+                        path.text = format!("{}[{n}]", path.text);
+                        path
+                    });
                     let base = Base::Pointer {
                         pointer: Box::new(pointer),
                         memory,
                     };
                     return Ok(Operand::Place(Place {
                         base,
-                        path: Some(path),
+                        path,
                         offset,
                         bits: None,
                         ty: to,

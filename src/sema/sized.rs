@@ -59,7 +59,7 @@ impl Sema<'_> {
                 // Where types have no tags, the address tells.
                 Memory::Kernel | Memory::Unknown => self.string_memory(&pointer),
             },
-            Class::Int { bytes: 8, .. } => Memory::Unknown,
+            Class::Int { bytes: 8, .. } => self.string_memory(&pointer),
             _ => {
                 let name = spell(self.types, &pointer.ty);
                 return self.report(
@@ -131,10 +131,11 @@ impl Sema<'_> {
                     .label(format!("its type is `{name}`")),
             );
         }
-        let already_user = match class(self.types, &pointer.ty) {
-            Class::Ptr(to) => self.memory_of(&pointer, &to) == Memory::User,
-            _ => false,
+        let to = match class(self.types, &pointer.ty) {
+            Class::Ptr(to) => to,
+            _ => self.char_type(),
         };
+        let already_user = self.memory_of(&pointer, &to) == Memory::User;
         let ty = CType::Ptr(Box::new(self.char_type()));
         let mut pointer = self.convert(pointer, ty.clone());
         pointer.span = span;

@@ -7,8 +7,13 @@ use crate::select::{self, Names};
 use crate::suggest::nearest;
 use crate::typed::Probe;
 use crate::types::{Func, Types};
+use crate::user::Images;
 
-pub(super) fn resolve(target: &ast::Target, types: &Types) -> Result<Probe, Box<Diagnostic>> {
+pub(super) fn resolve(
+    target: &ast::Target,
+    types: &Types,
+    images: &Images,
+) -> Result<Probe, Box<Diagnostic>> {
     match &target.kind {
         TargetKind::Function { module, name } => function(module.as_ref(), name, types).map(Probe::Function),
         TargetKind::Tracepoint { group: _, event } => {
@@ -34,22 +39,12 @@ pub(super) fn resolve(target: &ast::Target, types: &Types) -> Result<Probe, Box<
             }
             Err(Box::new(diag))
         }
-        TargetKind::Uprobe { .. } => Err(Box::new(
-            Diagnostic::error(
-                Code::UnsupportedTarget,
-                target.span,
-                "functions of user programs can't be traced yet",
-            )
-            .label("only kernel functions and tracepoints"),
-        )),
-        TargetKind::Usdt { .. } => Err(Box::new(
-            Diagnostic::error(
-                Code::UnsupportedTarget,
-                target.span,
-                "USDT probes can't be traced yet",
-            )
-            .label("only kernel functions and tracepoints"),
-        )),
+        TargetKind::Uprobe { binary, symbol } => super::user::uprobe(binary, symbol, types, images),
+        TargetKind::Usdt {
+            binary,
+            provider,
+            name,
+        } => super::user::usdt(binary, provider, name, types, images),
     }
 }
 

@@ -84,6 +84,7 @@ impl Instances {
                 symbol: None,
                 by_type: plain,
                 rival: false,
+                user: None,
             }]));
         }
         let all = self.named(stem)?;
@@ -123,6 +124,7 @@ impl Instances {
             by_type: one && !copies && plain,
             rival,
             symbol: Some(symbol),
+            user: None,
         });
         Ok(Ok(places.collect()))
     }

@@ -18,6 +18,7 @@ use runtime::{Attached, Loaded, LogLevel, Relocated};
 use super::explain::{explained, explanation, no_trampoline};
 use super::rungs::{self, Kernel, Rung};
 use super::targets::{Asked, Family, Place};
+use super::user;
 use crate::cli::Cli;
 use crate::{Failure, complain};
 
@@ -137,7 +138,14 @@ impl<'a> Ladder<'a> {
                 keepers,
                 ..Job::alone(compile::Way::Trampoline)
             };
-            if set {
+            // A USDT probe's places are told apart by their recipes, and only then by what is probed.
+            if let Probe::Usdt(usdt) = &family.query.probe
+                && set
+            {
+                if let Err(refused) = self.climb(job, family, &mut running)? {
+                    failed.push((usdt.func.name.clone(), refused.join("; ")));
+                }
+            } else if set {
                 self.many(job, family, &mut running, &mut failed)?;
             } else {
                 self.alone(job, family, &mut running)?;
@@ -264,7 +272,7 @@ impl<'a> Ladder<'a> {
             how,
             failed,
         } = made;
-        let places = family.places.len() - failed.len();
+        let places = user::sites(family).unwrap_or(family.places.len()) - failed.len();
         match running.how.iter_mut().find(|(name, _)| *name == how) {
             Some((_, count)) => *count += places,
             None => running.how.push((how, places)),
@@ -303,7 +311,7 @@ impl<'a> Ladder<'a> {
             Err(error) => return Err(error.into()),
         };
         let how = rung.how(&artifact);
-        let specs = match self.kernel.specs(family, &artifact, rung, job.members.is_some()) {
+        let specs = match self.specs(family, &artifact, rung, job.members.is_some()) {
             Ok(specs) => specs,
             Err(why) => return Ok(Tried::Refused(format!("{how}: {why}"))),
         };
@@ -318,7 +326,12 @@ impl<'a> Ladder<'a> {
             self.tell_check(query, &loaded, how)?;
             return Ok(Tried::Checked);
         }
-        let (attached, failed) = if job.members.is_some() {
+        let (attached, failed) = if rung == Rung::Uprobe && job.members.is_none() {
+            match user::attach_each(loaded, &query.probe.func().name) {
+                Ok(attached) => (attached, Vec::new()),
+                Err(error) => return Ok(Tried::Refused(format!("{how}: {error}"))),
+            }
+        } else if job.members.is_some() {
             let mut progress = Progress::new("attached");
             match loaded.attach_lenient(|done, all| progress.tell(done, all)) {
                 Ok(done) => done,
@@ -327,7 +340,7 @@ impl<'a> Ladder<'a> {
         } else {
             match loaded.attach() {
                 Ok(attached) => (attached, Vec::new()),
-                Err(error) if error.another_kind_may_work() => {
+                Err(error) if error.another_kind_may_work() || rung.in_program() => {
                     let why = explanation(query).map_or(String::new(), |why| format!(" ({why})"));
                     return Ok(Tried::Refused(format!("{how}: {error}{why}")));
                 }
@@ -350,6 +363,23 @@ impl<'a> Ladder<'a> {
             how,
             failed: places.into_iter().collect(),
         })))
+    }
+
+    fn specs(
+        &self,
+        family: &Family,
+        artifact: &Artifact,
+        rung: Rung,
+        shared: bool,
+    ) -> Result<rungs::Specs, String> {
+        if !rung.in_program() {
+            return self.kernel.specs(family, artifact, rung, shared);
+        }
+        let mut specs = user::specs(family, artifact, rung, shared, self.target.filter.pid);
+        if rung.session() {
+            specs.kernel_functions = self.kernel.kernel_functions()?;
+        }
+        Ok(specs)
     }
 
     fn load(&self, artifact: &Artifact, specs: &rungs::Specs) -> runtime::Result<Loaded> {

@@ -10,6 +10,7 @@ mod output;
 mod rungs;
 mod status;
 mod targets;
+mod user;
 mod wait;
 mod whose;
 
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
                 one.families.is_empty() || families.any(|family| mentions_task(&family.query))
             })
             || caps.current_task_btf().is_yes(),
+        cookies: cli.btf.is_some() || !asked.iter().any(Asked::in_program) || caps.bpf_cookie().is_yes(),
         ring_bytes: cli
             .pages
             .map_or(lower::RING_BYTES, runtime::object::ring_bytes_of_pages),
@@ -281,7 +283,12 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
 fn tell_attached(query: &Asked, one: &Running) {
     let mut parts: Vec<String> = Vec::new();
     for (how, places) in &one.how {
-        let what = if *places == 1 { "function" } else { "functions" };
+        let what = match (*places, query.in_program()) {
+            (1, false) => "function",
+            (_, false) => "functions",
+            (1, true) => "place",
+            (_, true) => "places",
+        };
         parts.push(format!("by {how} at {places} {what}"));
     }
     complain(&format!(

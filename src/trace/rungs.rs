@@ -31,6 +31,12 @@ pub(crate) enum Rung {
     KprobeMulti,
     /// Breakpoints and ftrace; raw tracepoints.
     Kprobe,
+    /// One program at many places of a file, entry and return in one (6.13).
+    UprobeSession,
+    /// One program at many places of a file (6.6).
+    UprobeMulti,
+    /// Places of files, one by one.
+    Uprobe,
 }
 
 impl Rung {
@@ -43,6 +49,9 @@ impl Rung {
             Rung::KprobeSession => "kprobe.session",
             Rung::KprobeMulti => "kprobe.multi",
             Rung::Kprobe => "kprobe",
+            Rung::UprobeSession => "uprobe.session",
+            Rung::UprobeMulti => "uprobe.multi",
+            Rung::Uprobe => "uprobe",
         }
     }
 
@@ -55,6 +64,8 @@ impl Rung {
             Rung::FentryMulti => Way::TrampolineMulti,
             Rung::KprobeSession => Way::KprobeSession,
             Rung::KprobeMulti | Rung::Kprobe => Way::Kprobe,
+            Rung::UprobeSession => Way::UprobeSession,
+            Rung::UprobeMulti | Rung::Uprobe => Way::Uprobe,
         }
     }
 
@@ -62,23 +73,52 @@ impl Rung {
     pub(crate) fn by_type(self) -> bool {
         match self {
             Rung::Fsession | Rung::Fentry | Rung::FsessionMulti | Rung::FentryMulti => true,
-            Rung::KprobeSession | Rung::KprobeMulti | Rung::Kprobe => false,
+            Rung::KprobeSession
+            | Rung::KprobeMulti
+            | Rung::Kprobe
+            | Rung::UprobeSession
+            | Rung::UprobeMulti
+            | Rung::Uprobe => false,
+        }
+    }
+
+    /// Whether it is for programs.
+    pub(super) fn in_program(self) -> bool {
+        match self {
+            Rung::UprobeSession | Rung::UprobeMulti | Rung::Uprobe => true,
+            Rung::Fsession
+            | Rung::Fentry
+            | Rung::FsessionMulti
+            | Rung::FentryMulti
+            | Rung::KprobeSession
+            | Rung::KprobeMulti
+            | Rung::Kprobe => false,
         }
     }
 
     /// Whether one link takes many functions.
     fn multi(self) -> bool {
         match self {
-            Rung::FsessionMulti | Rung::FentryMulti | Rung::KprobeSession | Rung::KprobeMulti => true,
-            Rung::Fsession | Rung::Fentry | Rung::Kprobe => false,
+            Rung::FsessionMulti
+            | Rung::FentryMulti
+            | Rung::KprobeSession
+            | Rung::KprobeMulti
+            | Rung::UprobeSession
+            | Rung::UprobeMulti => true,
+            Rung::Fsession | Rung::Fentry | Rung::Kprobe | Rung::Uprobe => false,
         }
     }
 
     /// Whether one program runs at entry and return.
     pub(crate) fn session(self) -> bool {
         match self {
-            Rung::Fsession | Rung::FsessionMulti | Rung::KprobeSession => true,
-            Rung::Fentry | Rung::FentryMulti | Rung::KprobeMulti | Rung::Kprobe => false,
+            Rung::Fsession | Rung::FsessionMulti | Rung::KprobeSession | Rung::UprobeSession => true,
+            Rung::Fentry
+            | Rung::FentryMulti
+            | Rung::KprobeMulti
+            | Rung::Kprobe
+            | Rung::UprobeMulti
+            | Rung::Uprobe => false,
         }
     }
 
@@ -87,7 +127,13 @@ impl Rung {
         let has = |kind| artifact.programs.iter().any(|lowered| lowered.kind == kind);
         let entry = has(ProgramKind::Fentry) || has(ProgramKind::FentryMulti) || has(ProgramKind::Kprobe);
         let exit = has(ProgramKind::Fexit) || has(ProgramKind::FexitMulti) || has(ProgramKind::Kretprobe);
+        let entry = entry || has(ProgramKind::Uprobe);
+        let exit = exit || has(ProgramKind::Uretprobe);
         match (self, entry, exit) {
+            (Rung::UprobeMulti, true, true) => "uprobe.multi and uretprobe.multi",
+            (Rung::UprobeMulti, false, true) => "uretprobe.multi",
+            (Rung::Uprobe, true, true) => "uprobe and uretprobe",
+            (Rung::Uprobe, false, true) => "uretprobe",
             (Rung::Fentry, _, _) if has(ProgramKind::TpBtf) => "typed tracepoint",
             (Rung::Kprobe, _, _) if has(ProgramKind::RawTp) => "raw tracepoint",
             (Rung::Fentry, true, true) => "fentry and fexit",
@@ -105,7 +151,10 @@ impl Rung {
                 | Rung::FentryMulti
                 | Rung::KprobeSession
                 | Rung::KprobeMulti
-                | Rung::Kprobe,
+                | Rung::Kprobe
+                | Rung::UprobeSession
+                | Rung::UprobeMulti
+                | Rung::Uprobe,
                 _,
                 _,
             ) => self.name(),
@@ -146,6 +195,7 @@ fn two_sided(query: &typed::Query, at_return: ProgramKind) -> bool {
 /// The rungs for one function or tracepoint, best first.
 pub(crate) fn for_one(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
     match &query.probe {
+        Probe::Uprobe(_) | Probe::Usdt(_) => in_program(cli, query),
         Probe::Tracepoint(_) => match cli.attach {
             cli::Attach::Auto => vec![Rung::Fentry, Rung::Kprobe],
             cli::Attach::Fentry
@@ -178,6 +228,9 @@ pub(crate) fn for_one(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
 
 /// The rungs that take many functions at once, best first; after them comes one function at a time.
 pub(crate) fn for_many(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
+    if query.probe.user().is_some() {
+        return in_program(cli, query);
+    }
     match forced(cli, query) {
         // One by one.
         Some(rungs) => rungs
@@ -189,6 +242,26 @@ pub(crate) fn for_many(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
             rungs.push(Rung::Kprobe);
             rungs
         }
+    }
+}
+
+/// The rungs for places in programs. What names another sort of probe means the one that is most like it.
+fn in_program(cli: &Cli, query: &typed::Query) -> Vec<Rung> {
+    match cli.attach {
+        cli::Attach::Auto | cli::Attach::Multi | cli::Attach::Fentry => {
+            let mut rungs = Vec::new();
+            if two_sided(query, ProgramKind::Uretprobe) {
+                rungs.push(Rung::UprobeSession);
+            }
+            rungs.push(Rung::UprobeMulti);
+            rungs.push(Rung::Uprobe);
+            rungs
+        }
+        cli::Attach::FentryMulti | cli::Attach::KprobeMulti => vec![Rung::UprobeMulti],
+        cli::Attach::Fsession | cli::Attach::FsessionMulti | cli::Attach::KprobeSession => {
+            vec![Rung::UprobeSession]
+        }
+        cli::Attach::Kprobe => vec![Rung::Uprobe],
     }
 }
 
@@ -228,12 +301,13 @@ pub(super) struct Kernel<'a> {
 }
 
 /// What is to be loaded and attached.
+#[derive(Default)]
 pub(super) struct Specs {
     pub(super) programs: Vec<ProgramSpec>,
     /// For each spec, the place it is for, where it is for one.
     places: Vec<Option<usize>>,
-    /// For each place, what stands for it in links of many.
-    sites: Vec<u64>,
+    /// What stands for places in links of many.
+    sites: Vec<(u64, usize)>,
     /// Place-holders of kernel functions, and their BTF ids.
     pub(super) kernel_functions: Vec<(i32, u32)>,
 }
@@ -242,9 +316,26 @@ impl Specs {
     /// Which place a failure is about.
     pub(super) fn place_of(&self, failed: &Failed) -> Option<usize> {
         match failed.at {
-            Some(at) => self.sites.iter().position(|site| *site == at),
+            Some(at) => self
+                .sites
+                .iter()
+                .find(|(site, _)| *site == at)
+                .map(|(_, place)| *place),
             None => self.places.get(failed.spec).copied().flatten(),
         }
+    }
+}
+
+impl Specs {
+    /// Adds a program, for one place or for many.
+    pub(super) fn add(&mut self, place: Option<usize>, program: ProgramSpec) {
+        self.places.push(place);
+        self.programs.push(program);
+    }
+
+    /// Says which place something in a link of many stands for.
+    pub(super) fn add_site(&mut self, at: u64, place: usize) {
+        self.sites.push((at, place));
     }
 }
 
@@ -273,11 +364,9 @@ impl<'a> Kernel<'a> {
             kernel_functions: Vec::new(),
         };
         if rung.multi() {
-            specs.sites = family
-                .places
-                .iter()
-                .map(|place| self.site(place, rung))
-                .collect::<Result<_, String>>()?;
+            for (index, place) in family.places.iter().enumerate() {
+                specs.add_site(self.site(place, rung)?, index);
+            }
         }
         for lowered in &artifact.programs {
             let kind = self.kind(lowered.kind, rung)?;
@@ -309,7 +398,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// The kernel functions that generated code may call.
-    fn kernel_functions(&self) -> Result<Vec<(i32, u32)>, String> {
+    pub(super) fn kernel_functions(&self) -> Result<Vec<(i32, u32)>, String> {
         let named = Helper::ALL
             .into_iter()
             .filter_map(|helper| Some((helper, helper.kfunc()?)));
@@ -348,6 +437,9 @@ impl<'a> Kernel<'a> {
             ProgramKind::Fsession => Ok(runtime::ProgramKind::Fsession {
                 attach_type: self.attach_type("BPF_TRACE_FSESSION")?,
             }),
+            ProgramKind::Uprobe | ProgramKind::Uretprobe | ProgramKind::UprobeSession => {
+                Err("a place in a program is no kernel function".to_string())
+            }
             ProgramKind::FentryMulti => multi("BPF_TRACE_FENTRY_MULTI", Moment::Entry),
             ProgramKind::FexitMulti => multi("BPF_TRACE_FEXIT_MULTI", Moment::Return),
             ProgramKind::FsessionMulti => multi("BPF_TRACE_FSESSION_MULTI", Moment::Both),
@@ -391,7 +483,10 @@ impl<'a> Kernel<'a> {
             | ProgramKind::FentryMulti
             | ProgramKind::FexitMulti
             | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession => AttachTarget::Btf {
+            | ProgramKind::KprobeSession
+            | ProgramKind::Uprobe
+            | ProgramKind::Uretprobe
+            | ProgramKind::UprobeSession => AttachTarget::Btf {
                 id: place.func.id.id,
                 module,
                 name,
@@ -420,7 +515,7 @@ impl<'a> Kernel<'a> {
         Ok(address)
     }
 
-    fn many(&self, family: &Family, rung: Rung, sites: &[u64]) -> AttachTarget {
+    fn many(&self, family: &Family, rung: Rung, sites: &[(u64, usize)]) -> AttachTarget {
         // Before 6.14 fprobe has room for twice as many calls at once as there are functions in the link and CPUs, and returns
         // of others are lost (kernel/trace/fprobe.c, `fprobe_init_rethook`). Functions may be named repeatedly.
         let times = if rung.by_type() || runtime::Capabilities::detect().version() >= (6, 14) {
@@ -430,11 +525,10 @@ impl<'a> Kernel<'a> {
         };
         let sites = sites
             .iter()
-            .zip(0..)
-            .flat_map(|(at, cookie)| {
+            .flat_map(|(at, place)| {
                 let site = Site {
                     at: *at,
-                    cookie,
+                    cookie: *place as u64,
                     ref_ctr: 0,
                 };
                 std::iter::repeat_n(site, times)

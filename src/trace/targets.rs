@@ -12,13 +12,15 @@ use ksnoop_jit::sema::{self, Limits};
 use ksnoop_jit::span::Span;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Count, Symbol, SymbolKind, Symbols, count_named};
 
 use super::explain::denied;
 use super::instances::{Instances, copy_warning, unfaithful};
+use super::user;
 use crate::cli::Cli;
-use crate::{Failure, add_module, complain, tell};
+use crate::{Failure, add_module, complain, programs, tell};
 
 /// More functions than this are only traced with `--force`.
 pub(super) const LIMIT: usize = 2000;
@@ -50,6 +52,8 @@ pub(super) struct Place {
     pub(super) by_type: bool,
     /// A function elsewhere has the same name.
     pub(super) rival: bool,
+    /// In a program: where it is.
+    pub(super) user: Option<typed::UserProbe>,
 }
 
 impl Family {
@@ -62,6 +66,7 @@ impl Family {
             symbol: None,
             by_type: true,
             rival: false,
+            user: None,
         }];
         Family { query, places }
     }
@@ -70,7 +75,10 @@ impl Family {
     pub(super) fn alone_at(&self, place: &Place) -> Family {
         Family {
             query: typed::Query {
-                probe: typed::Probe::Function(place.func.clone()),
+                probe: match &place.user {
+                    Some(user) => typed::Probe::Uprobe(user.clone()),
+                    None => typed::Probe::Function(place.func.clone()),
+                },
                 ..self.query.clone()
             },
             places: vec![place.clone()],
@@ -79,6 +87,13 @@ impl Family {
 }
 
 impl Asked {
+    /// Whether it is about a program.
+    pub(super) fn in_program(&self) -> bool {
+        self.families
+            .iter()
+            .any(|family| family.query.probe.user().is_some())
+    }
+
     /// How many functions it is about.
     pub(super) fn places(&self) -> usize {
         self.families.iter().map(|family| family.places.len()).sum()
@@ -115,9 +130,11 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
             .max_string
             .map_or(limits.string, |bytes| bytes.clamp(2, 1 << 14)),
     };
+    let images = programs::open(cli, parsed.iter().map(|(_, query)| query), types)?;
     let chooser = Chooser {
         cli,
         types,
+        images,
         limits,
         instances,
         // Another kernel's functions have no symbols here, and what is only looked at needs no place.
@@ -209,6 +226,7 @@ type Wrong = Vec<Diagnostic>;
 struct Chooser<'a> {
     cli: &'a Cli,
     types: &'a Types,
+    images: Images,
     limits: Limits,
     instances: Instances,
     /// Functions are to be attached to, so their symbols count.
@@ -226,8 +244,13 @@ impl Chooser<'_> {
     }
 
     fn choose(&self, text: &str, query: &ast::Query) -> Result<Result<Asked, Wrong>, Failure> {
-        let TargetKind::Function { module, name } = &query.target.kind else {
-            return Ok(self.plainly(text));
+        let (module, name) = match &query.target.kind {
+            TargetKind::Function { module, name } => (module, name),
+            TargetKind::Tracepoint { .. } => return Ok(self.plainly(text)),
+            TargetKind::Uprobe { symbol: name, .. } | TargetKind::Usdt { name, .. } => {
+                let asked = user::understand(self.cli, text, query, self.types, &self.images, self.limits);
+                return Ok(asked.and_then(|asked| self.limited(asked, name.span)));
+            }
         };
         match select::names(&name.node) {
             Names::Many(patterns) => self.many(text, query, module.as_ref(), name, &patterns),
@@ -323,6 +346,7 @@ impl Chooser<'_> {
                         func,
                         symbol: Some(symbol.clone()),
                         rival: false,
+                        user: None,
                     };
                     return Ok(self.at_place(text, query, name, place));
                 }
@@ -409,6 +433,7 @@ impl Chooser<'_> {
                 func,
                 symbol: Some(symbol.clone()),
                 rival: false,
+                user: None,
             };
             return Ok(self.at_place(text, query, name, place));
         }
@@ -588,17 +613,23 @@ impl Chooser<'_> {
             .label("see above");
             return Ok(Err(vec![diag]));
         }
-        if count > LIMIT && !self.cli.force {
-            let diag = Diagnostic::error(
-                Code::TooManyFunctions,
-                name.span,
-                format!("{count} functions match; more than {LIMIT} are not traced at once"),
-            )
-            .label("too many")
-            .help("make the pattern narrower, or insist with `--force`");
-            return Ok(Err(vec![diag]));
+        Ok(self.limited(asked, name.span))
+    }
+
+    /// Refuses what is about too many functions, unless the user insists.
+    fn limited(&self, asked: Asked, span: Span) -> Result<Asked, Wrong> {
+        let count = asked.places();
+        if count <= LIMIT || self.cli.force {
+            return Ok(asked);
         }
-        Ok(Ok(asked))
+        let diag = Diagnostic::error(
+            Code::TooManyFunctions,
+            span,
+            format!("{count} functions match; more than {LIMIT} are not traced at once"),
+        )
+        .label("too many")
+        .help("make the pattern narrower, or insist with `--force`");
+        Err(vec![diag])
     }
 
     /// Where functions that BTF describes are; what is left out is counted.
@@ -615,6 +646,7 @@ impl Chooser<'_> {
                 symbol,
                 by_type: true,
                 rival: false,
+                user: None,
             };
             let Some(symbols) = symbols else {
                 places.push(place(None));

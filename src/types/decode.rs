@@ -11,6 +11,9 @@ impl Types {
         if id.is_void() {
             return "void".to_string();
         }
+        if let Some((name, _)) = Types::integer(id) {
+            return name.to_string();
+        }
         let Some((object, raw)) = self.raw(id) else {
             return String::new();
         };
@@ -49,6 +52,9 @@ impl Types {
     }
 
     pub(super) fn decode(&self, id: TypeId) -> Type {
+        if let Some((_, integer)) = Types::integer(id) {
+            return integer;
+        }
         let Some((object, raw)) = self.raw(id) else {
             return Type::Void;
         };
@@ -143,7 +149,7 @@ impl Types {
 
     /// The object that defines the type, and btf-rs's view of it.
     pub(super) fn raw(&self, id: TypeId) -> Option<(&Object, btf_rs::Type)> {
-        let object = self.objects.get(usize::from(id.module))?;
+        let object = self.object(id.module)?;
         if id.id < object.first || id.id >= object.end {
             return None;
         }

@@ -29,12 +29,17 @@ impl Types {
 
     /// All types of this name and kind. Definitions come first, forward declarations last; each group by id.
     pub fn find(&self, kind: NameKind, name: &str) -> Vec<TypeId> {
+        if name.is_empty() {
+            return Vec::new();
+        }
+        self.of_kind(self.ids_named(name), kind)
+    }
+
+    /// Those of the types that are of this kind, definitions first.
+    pub(super) fn of_kind(&self, ids: Vec<TypeId>, kind: NameKind) -> Vec<TypeId> {
         let mut definitions = Vec::new();
         let mut forwards = Vec::new();
-        if name.is_empty() {
-            return definitions;
-        }
-        for id in self.ids_named(name) {
+        for id in ids {
             let found = match self.get(id) {
                 Type::Struct(_) => NameKind::Struct,
                 Type::Union(_) => NameKind::Union,
@@ -83,7 +88,11 @@ impl Types {
         } else {
             NameKind::Struct
         };
-        let candidates = self.find(kind, &self.name(id));
+        let candidates = if id.is_program() {
+            self.find_in_program(id.module, kind, &self.name(id))
+        } else {
+            self.find(kind, &self.name(id))
+        };
         let defined = |candidate: &&TypeId| !matches!(self.get(**candidate), Type::Fwd { .. });
         let own = candidates
             .iter()
@@ -255,8 +264,8 @@ impl Types {
     }
 
     /// Calls `visit` for each type that the module defines itself, without filling the cache.
-    fn scan(&self, module: u16, mut visit: impl FnMut(&Object, TypeId, &btf_rs::Type)) {
-        let Some(object) = self.objects.get(usize::from(module)) else {
+    pub(super) fn scan(&self, module: u16, mut visit: impl FnMut(&Object, TypeId, &btf_rs::Type)) {
+        let Some(object) = self.object(module) else {
             return;
         };
         for id in object.first..object.end {

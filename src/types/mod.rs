@@ -12,6 +12,7 @@ mod layout;
 mod lookup;
 mod member;
 mod model;
+mod program;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod testing;
@@ -30,9 +31,10 @@ use std::rc::Rc;
 /// How many typedefs, modifiers and array dimensions may follow each other. The kernel's own limit is 32.
 const CHAIN_MAX: usize = 64;
 
-/// The types of a kernel: vmlinux and any number of modules.
+/// The types of a kernel: vmlinux and any number of modules; and those of programs, which only their own queries see.
 pub struct Types {
     objects: Vec<Object>,
+    programs: Vec<Object>,
     /// Types that were asked for by id. Whole-object scans go past it, so it stays as small as the query.
     decoded: RefCell<BTreeMap<TypeId, Type>>,
     /// Results of look-ups by name: one costs about a millisecond on a mapped vmlinux.
@@ -44,6 +46,7 @@ impl Types {
     pub fn new(base: btf_rs::Btf) -> Types {
         Types {
             objects: vec![Object::new("vmlinux", base)],
+            programs: Vec::new(),
             decoded: RefCell::default(),
             named: RefCell::default(),
         }
@@ -70,9 +73,7 @@ impl Types {
 
     /// `vmlinux` for 0, else the module's name; empty for a number that is not in use.
     pub fn module_name(&self, module: u16) -> &str {
-        self.objects
-            .get(usize::from(module))
-            .map_or("", |object| &object.name)
+        self.object(module).map_or("", |object| &object.name)
     }
 
     /// The number of a loaded module.
@@ -214,7 +215,7 @@ struct Object {
 }
 
 impl Object {
-    fn new(name: &str, btf: btf_rs::Btf) -> Object {
+    pub(super) fn new(name: &str, btf: btf_rs::Btf) -> Object {
         let (first, end) = match btf.split() {
             Some(own) => own.type_id_range(),
             None => btf.base().type_id_range(),

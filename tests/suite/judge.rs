@@ -161,7 +161,10 @@ impl Judge {
                     | ProgramKind::FentryMulti
                     | ProgramKind::FexitMulti
                     | ProgramKind::FsessionMulti
-                    | ProgramKind::KprobeSession => AttachTarget::Nothing,
+                    | ProgramKind::KprobeSession
+                    | ProgramKind::Uprobe
+                    | ProgramKind::Uretprobe
+                    | ProgramKind::UprobeSession => AttachTarget::Nothing,
                 },
                 cookie: None,
             })
@@ -191,11 +194,14 @@ fn kind(kind: ProgramKind) -> runtime::ProgramKind {
         ProgramKind::RawTp => runtime::ProgramKind::RawTp,
         ProgramKind::Kprobe => runtime::ProgramKind::Kprobe,
         ProgramKind::Kretprobe => runtime::ProgramKind::Kretprobe,
+        ProgramKind::Uprobe => runtime::ProgramKind::Uprobe,
+        ProgramKind::Uretprobe => runtime::ProgramKind::Uretprobe,
         ProgramKind::Fsession
         | ProgramKind::FentryMulti
         | ProgramKind::FexitMulti
         | ProgramKind::FsessionMulti
-        | ProgramKind::KprobeSession => panic!("only the ways that every kernel has are judged here"),
+        | ProgramKind::KprobeSession
+        | ProgramKind::UprobeSession => panic!("only the ways that every kernel has are judged here"),
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     reserved: bool,
     /// A plain load from where nothing is gives 0, as with a pointer that the verifier trusts; else it ends the test.
     pub(crate) forgiving: bool,
+    /// What the program was attached with.
+    pub(crate) cookie: u64,
 }
 
 impl Machine {
@@ -51,6 +53,7 @@ impl Machine {
             records: Vec::new(),
             reserved: false,
             forgiving: false,
+            cookie: 0,
         }
     }
 
@@ -221,6 +224,8 @@ impl Machine {
                 }
                 Ok(0)
             }
+            // get_attach_cookie
+            174 => Ok(self.cookie),
             _ => Err(format!("helper {helper} is not known here")),
         }
     }

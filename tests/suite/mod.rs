@@ -13,4 +13,5 @@ mod oracle;
 mod reference;
 mod running;
 mod strings;
+mod user_recipes;
 mod verifier;

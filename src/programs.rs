@@ -1,0 +1,114 @@
+//! The programs and libraries that queries name: found, read, and their types made known. In: parsed queries and the command
+//! line. Out: images for the compiler. What can't be read is kept as the reason, for the compiler to tell at its
+//! place in the query.
+
+use std::fs::File;
+use std::path::Path;
+
+use ksnoop_jit::parser::ast::{Query, TargetKind};
+use ksnoop_jit::types::Types;
+use ksnoop_jit::user::{self, Image, Images, is_pattern};
+use ksnoop_jit_runtime as runtime;
+use object::ReadCache;
+
+use crate::Failure;
+use crate::cli::Cli;
+
+/// Reads what the targets of these queries name.
+pub(crate) fn open<'q>(
+    cli: &Cli,
+    queries: impl Iterator<Item = &'q Query>,
+    types: &mut Types,
+) -> Result<Images, Failure> {
+    let mut images = Images::new();
+    for query in queries {
+        let (binary, symbol) = match &query.target.kind {
+            TargetKind::Uprobe { binary, symbol } => (&binary.node, Some(&symbol.node)),
+            TargetKind::Usdt { binary, .. } => (&binary.node, None),
+            TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => continue,
+        };
+        let image = images
+            .entry(binary.clone())
+            .or_insert_with(|| open_one(binary, cli.pid));
+        let Ok(image) = image else {
+            continue;
+        };
+        if let Some(symbol) = symbol
+            && (is_pattern(symbol) || needs_symbols(image, symbol))
+        {
+            add_symbols(image);
+        }
+        add_types(cli, binary, image, types)?;
+    }
+    Ok(images)
+}
+
+/// Finds and reads a program or library.
+pub(crate) fn open_one(name: &str, pid: Option<u32>) -> Result<Image, String> {
+    let path = runtime::binaries::locate(name, pid)?;
+    let mut image = read(&path)?;
+    image.path = path;
+    Ok(image)
+}
+
+fn read(path: &Path) -> Result<Image, String> {
+    let file = File::open(path).map_err(|error| format!("it can't be opened: {error}"))?;
+    let cache = ReadCache::new(file);
+    user::read(&cache).map_err(|error| error.to_string())
+}
+
+fn needs_symbols(image: &Image, symbol: &str) -> bool {
+    // An offset in the file or an address needs none, and a name that is there neither.
+    let by_name = !symbol.starts_with(|c: char| c.is_ascii_digit() || c == '+');
+    let name = symbol.split('+').next().unwrap_or(symbol);
+    by_name && image.functions_named(name).is_empty()
+}
+
+/// Adds the symbols that were stripped from a file, where they can be found.
+pub(crate) fn add_symbols(image: &mut Image) {
+    if let Some(packed) = image.debugdata.take() {
+        match user::decompress(&packed) {
+            Ok(bytes) => match user::read(bytes.as_slice()) {
+                Ok(debug) => image.learn_from(debug),
+                Err(error) => image.troubles.push(format!(".gnu_debugdata: {error}")),
+            },
+            Err(why) => image.troubles.push(why),
+        }
+    }
+    let link = image.debug_link.clone();
+    let files = runtime::binaries::debug_files(
+        &image.path,
+        image.build_id.as_deref(),
+        link.as_ref().map(|(name, _)| name.as_str()),
+    );
+    for file in files {
+        let Ok(debug) = read(&file) else {
+            continue;
+        };
+        // A debug file of another build would put probes into the middle of instructions.
+        if image.build_id.is_some() && debug.build_id == image.build_id {
+            image.learn_from(debug);
+            return;
+        }
+    }
+}
+
+/// Makes a program's own types known, once.
+fn add_types(cli: &Cli, name: &str, image: &Image, types: &mut Types) -> Result<(), Failure> {
+    if types.program_named(name).is_some() {
+        return Ok(());
+    }
+    let btf = match (&cli.types, &image.btf) {
+        (Some(file), _) => runtime::btf::open_vmlinux(Some(file))?,
+        (None, Some(bytes)) => match runtime::btf::open_bytes(bytes, &image.path) {
+            Ok(btf) => btf,
+            Err(error) => {
+                crate::complain(&format!("ksnoop-jit: its types are not used: {error}"));
+                return Ok(());
+            }
+        },
+        (None, None) => return Ok(()),
+    };
+    types.add_program(name, btf);
+    Ok(())
+}

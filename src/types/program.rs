@@ -1,0 +1,118 @@
+//! Types that are not the kernel's: those of a program's own BTF, and C's integers for arguments that only a calling
+//! convention or a USDT recipe describes. In: BTF objects, sizes. Out: ids like any other. Look-ups for the kernel never
+//! see them: whoever means a program's types names its number.
+
+use super::{Int, NameKind, Object, Type, TypeId, Types};
+
+/// Numbers of programs' objects start here; those of the kernel's modules stay below.
+const FIRST: u16 = 0x8000;
+/// The number of the object that C's integers are in.
+const ABI: u16 = 0xffff;
+
+/// C's integers on LP64, by id.
+const INTS: [(&str, u32, bool); 9] = [
+    ("", 0, false),
+    ("unsigned char", 1, false),
+    ("signed char", 1, true),
+    ("short unsigned int", 2, false),
+    ("short int", 2, true),
+    ("unsigned int", 4, false),
+    ("int", 4, true),
+    ("long unsigned int", 8, false),
+    ("long int", 8, true),
+];
+
+impl TypeId {
+    /// C's integer of so many bytes: 1, 2, 4 or 8. Any other number gives the largest.
+    pub fn integer(bytes: u8, signed: bool) -> TypeId {
+        let at = INTS
+            .iter()
+            .position(|(_, size, sign)| *size == u32::from(bytes) && *sign == signed)
+            .unwrap_or(INTS.len() - 2 + usize::from(signed));
+        TypeId {
+            module: ABI,
+            id: at as u32,
+        }
+    }
+
+    /// Whether it is a type of a program, not of the kernel.
+    pub fn is_program(self) -> bool {
+        self.module >= FIRST
+    }
+}
+
+impl Types {
+    /// Adds a program's own types, of a BTF that has no base. Returns the number of its object, which types of it have as
+    /// their module.
+    pub fn add_program(&mut self, name: &str, btf: btf_rs::Btf) -> u16 {
+        let number = u16::try_from(self.programs.len()).map_or(ABI, |count| FIRST.saturating_add(count));
+        if number < ABI {
+            self.programs.push(Object::new(name, btf));
+        }
+        number
+    }
+
+    /// The number of the object that was added under this name.
+    pub fn program_named(&self, name: &str) -> Option<u16> {
+        let at = self.programs.iter().position(|object| object.name == name)?;
+        Some(FIRST + at as u16)
+    }
+
+    /// The number that means "no types of its own".
+    pub fn no_program() -> u16 {
+        ABI
+    }
+
+    /// All types of this name and kind in one program.
+    pub fn find_in_program(&self, number: u16, kind: NameKind, name: &str) -> Vec<TypeId> {
+        let mut found: Vec<TypeId> = Vec::new();
+        if name.is_empty() || number < FIRST {
+            return found;
+        }
+        self.scan(number, |object, id, raw| {
+            if raw.as_btf_type().is_some_and(|named| object.text(named) == name) {
+                found.push(id);
+            }
+        });
+        self.of_kind(found, kind)
+    }
+
+    /// A function of a program by name.
+    pub fn function_in_program(&self, number: u16, name: &str) -> Option<super::Func> {
+        let mut found = None;
+        if number < FIRST {
+            return None;
+        }
+        self.scan(number, |object, id, raw| {
+            if let btf_rs::Type::Func(func) = raw
+                && object.text(func) == name
+            {
+                found = Some(id);
+            }
+        });
+        self.func(found?)
+    }
+
+    /// The object of a number.
+    pub(super) fn object(&self, number: u16) -> Option<&Object> {
+        if number >= FIRST {
+            self.programs.get(usize::from(number - FIRST))
+        } else {
+            self.objects.get(usize::from(number))
+        }
+    }
+
+    /// One of C's integers.
+    pub(super) fn integer(id: TypeId) -> Option<(&'static str, Type)> {
+        let (name, size, signed) = INTS.get(id.id as usize).filter(|_| id.module == ABI)?;
+        let int = Int {
+            size: *size,
+            signed: *signed,
+            is_bool: false,
+            is_char: false,
+            bits: (*size * 8) as u8,
+            bit_offset: 0,
+        };
+        (*size > 0).then_some((name, Type::Int(int)))
+    }
+}

@@ -1,0 +1,364 @@
+//! Reading ELF: 64-bit little-endian programs and shared libraries of the machines that `regs` knows. In: the file's bytes, or
+//! what reads them on demand. Out: an [`Image`]. A section that can't be read is a trouble of the image, not the end of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym, SymbolTable};
+use object::{LittleEndian, ReadRef, SymbolIndex};
+
+use super::image::{CallSite, Function, Image, Probe, Segment};
+use super::notes::{Note, notes};
+use super::recipe::{Problem, Recipe, RecipeError, recipes};
+use super::regs::Arch;
+
+/// Why a file is no image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElfError {
+    /// It is no ELF file, or a damaged one.
+    NotElf(String),
+    /// It is for a machine that this does not know, by its number (`e_machine`) and word size.
+    Machine(String),
+    /// It is neither a program nor a shared library.
+    NotLinked,
+}
+
+impl fmt::Display for ElfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElfError::NotElf(why) => write!(f, "it is not a program: {why}"),
+            ElfError::Machine(which) => write!(f, "it is for {which}; known are x86-64 and aarch64"),
+            ElfError::NotLinked => f.write_str("it is an object file, which nothing runs"),
+        }
+    }
+}
+
+type File = FileHeader64<LittleEndian>;
+const LE: LittleEndian = LittleEndian;
+
+/// Reads a file.
+///
+/// # Errors
+/// [`ElfError`] if it is no program or library.
+pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Image, ElfError> {
+    let not_elf = |error: object::read::Error| ElfError::NotElf(error.to_string());
+    let ident = data
+        .read_bytes_at(0, 6)
+        .map_err(|()| ElfError::NotElf("it is too short".to_string()))?;
+    if !ident.starts_with(&elf::ELFMAG) {
+        return Err(ElfError::NotElf("it is no ELF file".to_string()));
+    }
+    if (ident[4], ident[5]) != (elf::ELFCLASS64, elf::ELFDATA2LSB) {
+        return Err(ElfError::Machine("a 32-bit or big-endian machine".to_string()));
+    }
+    let header = File::parse(data).map_err(not_elf)?;
+    let arch = match header.e_machine(LE) {
+        elf::EM_X86_64 => Arch::X86_64,
+        elf::EM_AARCH64 => Arch::Aarch64,
+        other => return Err(ElfError::Machine(format!("machine {other}"))),
+    };
+    if !matches!(header.e_type(LE), elf::ET_EXEC | elf::ET_DYN) {
+        return Err(ElfError::NotLinked);
+    }
+    let mut image = Image {
+        path: std::path::PathBuf::new(),
+        arch,
+        segments: segments(header, data).map_err(not_elf)?,
+        functions: Vec::new(),
+        probes: Vec::new(),
+        troubles: Vec::new(),
+        btf: None,
+        debugdata: None,
+        debug_link: None,
+        build_id: None,
+    };
+    let sections = match header.sections(LE, data) {
+        Ok(sections) => sections,
+        Err(error) => {
+            image
+                .troubles
+                .push(format!("its sections can't be read: {error}"));
+            return Ok(image);
+        }
+    };
+    Reader {
+        data,
+        sections,
+        image: &mut image,
+    }
+    .everything();
+    Ok(image)
+}
+
+fn segments<'data, R: ReadRef<'data>>(header: &File, data: R) -> object::read::Result<Vec<Segment>> {
+    let all = header.program_headers(LE, data)?;
+    let loaded = all.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
+    Ok(loaded
+        .map(|segment| Segment {
+            address: segment.p_vaddr(LE),
+            offset: segment.p_offset(LE),
+            size: segment.p_filesz(LE),
+            executable: segment.p_flags(LE) & elf::PF_X != 0,
+        })
+        .collect())
+}
+
+struct Reader<'data, 'image, R: ReadRef<'data>> {
+    data: R,
+    sections: SectionTable<'data, File, R>,
+    image: &'image mut Image,
+}
+
+impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
+    fn everything(mut self) {
+        self.image.btf = self.section(".BTF").map(<[u8]>::to_vec);
+        self.image.debugdata = self.section(".gnu_debugdata").map(<[u8]>::to_vec);
+        self.image.debug_link = self.section(".gnu_debuglink").and_then(debug_link);
+        self.image.build_id = self.section(".note.gnu.build-id").and_then(build_id);
+        let probes = self.call_sites();
+        let wanted: BTreeSet<String> = probes
+            .iter()
+            .flat_map(|(_, recipes)| recipes.iter().flatten())
+            .filter_map(|recipe| recipe.symbol().map(str::to_string))
+            .collect();
+        let addresses = self.symbols(&wanted);
+        self.probes(probes, &addresses);
+    }
+
+    /// The bytes of a section that has some.
+    fn section(&mut self, name: &str) -> Option<&'data [u8]> {
+        let (_, section) = self.sections.section_by_name(LE, name.as_bytes())?;
+        match section.data(LE, self.data) {
+            Ok([]) => None,
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                self.trouble(format!("{name} can't be read: {error}"));
+                None
+            }
+        }
+    }
+
+    fn trouble(&mut self, text: String) {
+        self.image.troubles.push(text);
+    }
+
+    /// The notes of USDT probes, moved to where they are now, with their recipes.
+    fn call_sites(&mut self) -> Vec<(Note, Vec<Result<Recipe, RecipeError>>)> {
+        let Some(bytes) = self.section(".note.stapsdt") else {
+            return Vec::new();
+        };
+        let (mut notes, trouble) = notes(bytes);
+        self.image.troubles.extend(trouble);
+        let base = self
+            .sections
+            .section_by_name(LE, b".stapsdt.base")
+            .map(|(_, section)| section.sh_addr(LE));
+        for note in &mut notes {
+            // prelink moves a file and adjusts all but notes. A base of 0 says that there was none.
+            if let Some(base) = base
+                && note.base != 0
+            {
+                note.location = note.location.wrapping_add(base.wrapping_sub(note.base));
+            }
+        }
+        let arch = self.image.arch;
+        notes
+            .into_iter()
+            .map(|note| {
+                let recipes = recipes(&note.arguments, arch);
+                (note, recipes)
+            })
+            .collect()
+    }
+
+    /// Collects functions, and gives the addresses of the symbols that recipes need; `None` for one that several things
+    /// have.
+    fn symbols(&mut self, wanted: &BTreeSet<String>) -> BTreeMap<String, Option<u64>> {
+        let mut addresses = BTreeMap::new();
+        for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+            let table = match self.sections.symbols(LE, self.data, kind) {
+                Ok(table) => table,
+                Err(error) => {
+                    self.trouble(format!("its symbols can't be read: {error}"));
+                    continue;
+                }
+            };
+            let versions = match kind {
+                elf::SHT_DYNSYM => self.sections.versions(LE, self.data).ok().flatten(),
+                _ => None,
+            };
+            let version = |index: SymbolIndex| -> Option<String> {
+                let versions = versions.as_ref()?;
+                let index = versions.version_index(LE, index);
+                let version = versions.version(index).ok()??;
+                Some(String::from_utf8_lossy(version.name()).into_owned())
+            };
+            self.table(&table, version, wanted, &mut addresses);
+        }
+        self.image.functions.sort();
+        // What both tables have is one function; the dynamic one, which sorts behind, knows its version.
+        let mut functions: Vec<Function> = Vec::with_capacity(self.image.functions.len());
+        for function in self.image.functions.drain(..) {
+            match functions.last_mut() {
+                Some(last) if last.name == function.name && last.address == function.address => {
+                    *last = function;
+                }
+                Some(_) | None => functions.push(function),
+            }
+        }
+        self.image.functions = functions;
+        addresses
+    }
+
+    fn table(
+        &mut self,
+        table: &SymbolTable<'data, File, R>,
+        version: impl Fn(SymbolIndex) -> Option<String>,
+        wanted: &BTreeSet<String>,
+        addresses: &mut BTreeMap<String, Option<u64>>,
+    ) {
+        for (index, symbol) in table.enumerate() {
+            if symbol.st_shndx(LE) == elf::SHN_UNDEF || symbol.st_shndx(LE) == elf::SHN_ABS {
+                continue;
+            }
+            let kind = symbol.st_type();
+            let function = matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if !function && (wanted.is_empty() || !matches!(kind, elf::STT_OBJECT | elf::STT_NOTYPE)) {
+                continue;
+            }
+            let Ok(name) = table.symbol_name(LE, symbol) else {
+                continue;
+            };
+            let name = String::from_utf8_lossy(name).into_owned();
+            let address = symbol.st_value(LE);
+            if wanted.contains(&name) {
+                addresses
+                    .entry(name.clone())
+                    .and_modify(|known| {
+                        if *known != Some(address) {
+                            *known = None;
+                        }
+                    })
+                    .or_insert(Some(address));
+            }
+            if !function || name.is_empty() {
+                continue;
+            }
+            // Assemblers write versions into the names of the static table.
+            let (name, version) = match name.split_once('@') {
+                Some((name, version)) => {
+                    let version = version.trim_start_matches('@').to_string();
+                    (name.to_string(), Some(version))
+                }
+                None => (name, version(index)),
+            };
+            self.image.functions.push(Function {
+                name,
+                version,
+                address,
+                size: symbol.st_size(LE),
+                indirect: kind == elf::STT_GNU_IFUNC,
+            });
+        }
+    }
+
+    /// Puts call sites together to probes.
+    fn probes(
+        &mut self,
+        sites: Vec<(Note, Vec<Result<Recipe, RecipeError>>)>,
+        addresses: &BTreeMap<String, Option<u64>>,
+    ) {
+        let mut probes: BTreeMap<(String, String), Vec<CallSite>> = BTreeMap::new();
+        for (note, recipes) in sites {
+            let place = format!("{}:{} at {:#x}", note.provider, note.name, note.location);
+            let Some(offset) = self.image.code_offset(note.location) else {
+                self.trouble(format!("{place} is not in code that is loaded"));
+                continue;
+            };
+            let semaphore = match note.semaphore {
+                0 => 0,
+                address => match self.image.data_offset(address) {
+                    Some(offset) => offset,
+                    None => {
+                        self.trouble(format!(
+                            "the semaphore of {place}, {address:#x}, is not in data that is loaded"
+                        ));
+                        continue;
+                    }
+                },
+            };
+            let arch = self.image.arch;
+            let recipes = recipes
+                .into_iter()
+                .zip(texts(&note.arguments))
+                .map(|(recipe, text)| {
+                    located(recipe?, addresses, note.location, arch)
+                        .map_err(|problem| RecipeError { text, problem })
+                })
+                .collect();
+            let site = CallSite {
+                address: note.location,
+                offset,
+                semaphore,
+                arguments: note.arguments,
+                recipes,
+            };
+            let sites = probes.entry((note.provider, note.name)).or_default();
+            // A template or an inlined function in several objects may leave the same note twice.
+            if !sites.contains(&site) {
+                sites.push(site);
+            }
+        }
+        self.image.probes = probes
+            .into_iter()
+            .map(|((provider, name), sites)| Probe {
+                provider,
+                name,
+                sites,
+            })
+            .collect();
+    }
+}
+
+fn texts(arguments: &str) -> impl Iterator<Item = String> {
+    super::recipe::split(arguments).into_iter().map(str::to_string)
+}
+
+/// Replaces a recipe's symbol by its distance from the call site.
+fn located(
+    recipe: Recipe,
+    addresses: &BTreeMap<String, Option<u64>>,
+    site: u64,
+    arch: Arch,
+) -> Result<Recipe, Problem> {
+    let Some(name) = recipe.symbol() else {
+        return Ok(recipe);
+    };
+    let address = match addresses.get(name) {
+        Some(Some(address)) => *address,
+        Some(None) => return Err(Problem::AmbiguousSymbol(name.to_string())),
+        None => return Err(Problem::UnknownSymbol(name.to_string())),
+    };
+    let distance = address.wrapping_sub(site) as i64;
+    recipe.resolved(distance, arch).ok_or(Problem::BadOperand)
+}
+
+/// A file's name, padding to four bytes, and a checksum.
+fn debug_link(bytes: &[u8]) -> Option<(String, u32)> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    let name = std::str::from_utf8(&bytes[..end]).ok()?;
+    let checksum = bytes.get((end + 1).next_multiple_of(4)..)?.first_chunk::<4>()?;
+    (!name.is_empty()).then(|| (name.to_string(), u32::from_le_bytes(*checksum)))
+}
+
+/// The content of the note `GNU` of type 3.
+fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?));
+    let (owner, content, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+    if kind != elf::NT_GNU_BUILD_ID {
+        return None;
+    }
+    let start = owner.checked_next_multiple_of(4)?.checked_add(12)?;
+    bytes.get(start..start.checked_add(content)?).map(<[u8]>::to_vec)
+}

@@ -1,0 +1,5 @@
+//! Tests of what is read from programs.
+
+mod files;
+mod named;
+mod recipes;
