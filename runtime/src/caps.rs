@@ -304,7 +304,7 @@ fn try_load(
             attach_type,
             insns,
             btf_id,
-            module: None,
+            ..Default::default()
         },
         LogLevel::Off,
     )

@@ -247,6 +247,16 @@ impl Maps {
         }
     }
 
+    /// One array of one value, for programs without an object (`load_raw`).
+    ///
+    /// # Errors
+    /// [`RuntimeError::NotPrivileged`], [`RuntimeError::Map`].
+    pub fn array(name: &str, value_size: u32) -> Result<Maps> {
+        let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
+        let def = aya_obj::Map::new_from_params(kind, 4, value_size, 1, 0);
+        Maps::create(BTreeMap::from([(name.to_owned(), def)]), &[], None, None)
+    }
+
     pub(crate) fn fd(&self, map: &str) -> Result<BorrowedFd<'_>> {
         Ok(self.get(map)?.data.fd().as_fd())
     }

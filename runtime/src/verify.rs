@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use crate::btf;
 use crate::caps;
 use crate::error::{LoadCause, LoadError, Result, RuntimeError};
-use crate::maps::kernel_name;
-use crate::object::INSN_SIZE;
+use crate::maps::{Maps, kernel_name};
+use crate::object::{INSN_SIZE, MapRef};
 use crate::program::LogLevel;
 use crate::sys::{self, prog_type};
 
@@ -27,6 +27,10 @@ pub struct RawProgram<'a> {
     pub btf_id: u32,
     /// The module that the id is in.
     pub module: Option<&'a str>,
+    /// The maps that `map_refs` name.
+    pub maps: Option<&'a Maps>,
+    /// Where descriptors of maps belong.
+    pub map_refs: &'a [MapRef],
 }
 
 /// A program loaded by [`load_raw`]; dropping it unloads it.
@@ -62,9 +66,18 @@ impl RawLoaded {
 /// Loads a program of any type from bare instructions, under the GPL.
 ///
 /// # Errors
-/// [`RuntimeError::Load`], with the verifier's log; [`RuntimeError::NoModuleBtf`].
+/// [`RuntimeError::Load`], with the verifier's log; [`RuntimeError::NoModuleBtf`]; [`RuntimeError::NoSuch`] for a map.
 pub fn load_raw(program: &RawProgram<'_>, log: LogLevel) -> Result<RawLoaded> {
     let obj = program.module.map(btf::object_fd).transpose()?;
+    let mut insns = program.insns.to_vec();
+    for map_ref in program.map_refs {
+        let none = Maps::default();
+        let fd = program.maps.unwrap_or(&none).fd(&map_ref.map)?.as_raw_fd();
+        let at = map_ref.slot * INSN_SIZE + 4;
+        if let Some(imm) = insns.get_mut(at..at + 4) {
+            imm.copy_from_slice(&fd.to_le_bytes());
+        }
+    }
     let request = Request {
         name: "raw",
         kind_name: "raw",
@@ -72,7 +85,7 @@ pub fn load_raw(program: &RawProgram<'_>, log: LogLevel) -> Result<RawLoaded> {
         attach_type: program.attach_type,
         btf_id: program.btf_id,
         btf_obj: obj.as_ref(),
-        insns: program.insns,
+        insns: &insns,
         license: c"GPL",
         btf: None,
         func_info: &[],

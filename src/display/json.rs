@@ -254,9 +254,8 @@ fn write(out: &mut String, leaf: &Leaf<'_>) {
         Leaf::Char(byte) => bytes_of_text(out, &[*byte], Tail::Whole),
         Leaf::Name(name) => string(out, name),
         Leaf::Flags(e, value) => {
-            // Names from BTF have been escaped and hold no quote, so that this is a string as it is.
             out.push('"');
-            let _ = leaf::flags(out, e, *value);
+            leaf::flags(out, e, *value, escape::json);
             out.push('"');
         }
         Leaf::Float(value) => float(out, f64::from(*value), value),

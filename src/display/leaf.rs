@@ -46,7 +46,10 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
             Ok(())
         }
         Leaf::Name(name) => out.write_str(name),
-        Leaf::Flags(e, value) => flags(out, e, *value),
+        Leaf::Flags(e, value) => {
+            flags(out, e, *value, String::push_str);
+            Ok(())
+        }
         Leaf::Float(value) => write!(out, "{value}"),
         Leaf::Double(value) => write!(out, "{value}"),
         Leaf::Null => out.write_str("NULL"),
@@ -197,24 +200,29 @@ fn symbol(out: &mut String, at: &Symbol<'_>) -> std::fmt::Result {
     Ok(())
 }
 
-/// `A|B|0x8`: the names of the bits that have one, from the lowest, then the rest.
-pub(super) fn flags(out: &mut String, e: &Enum, value: u128) -> std::fmt::Result {
+/// `A|B|0x8`: the names of the bits that have one, from the lowest, then the rest. Names go through `escape`.
+pub(super) fn flags(out: &mut String, e: &Enum, value: u128, escape: fn(&mut String, &str)) {
     let mut unnamed = 0;
     let mut left = value;
-    let mut gap = "";
+    let mut first = true;
+    let mut separate = |out: &mut String| {
+        if !std::mem::take(&mut first) {
+            out.push('|');
+        }
+    };
     while left != 0 {
         let bit = left & left.wrapping_neg();
         left ^= bit;
         match i128::try_from(bit).ok().and_then(|bit| e.name(bit)) {
             Some(name) => {
-                write!(out, "{gap}{name}")?;
-                gap = "|";
+                separate(out);
+                escape(out, name);
             }
             None => unnamed |= bit,
         }
     }
     if unnamed != 0 || value == 0 {
-        write!(out, "{gap}{unnamed:#x}")?;
+        separate(out);
+        push_hex(out, unnamed);
     }
-    Ok(())
 }

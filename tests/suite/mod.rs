@@ -8,6 +8,7 @@ mod exec;
 mod golden;
 mod json;
 mod judge;
+mod kernel_dump;
 mod machine;
 mod oracle;
 mod reference;
