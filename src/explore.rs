@@ -13,7 +13,7 @@ use ksnoop_jit_runtime as runtime;
 
 use crate::cli::Cli;
 use crate::trace;
-use crate::{Failure, add_module, add_owners, complain, open_types, tell};
+use crate::{Failure, add_module, add_owners, complain, list_programs, open_types, tell};
 
 /// Prototypes.
 pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
@@ -139,13 +139,22 @@ pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
 
 /// Functions whose names match a pattern.
 pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
+    let (programs, words): (Vec<&String>, Vec<&String>) = words
+        .iter()
+        .partition(|word| list_programs::is_about_program(word));
+    for word in &programs {
+        list_programs::list(cli, word)?;
+    }
+    if words.is_empty() {
+        return Ok(());
+    }
     let mut types = open_types(cli)?;
     if cli.btf.is_none() {
         for module in runtime::btf::module_names()? {
             add_module(&mut types, &module)?;
         }
     }
-    let wanted = Patterns::new(words);
+    let wanted = Patterns::new(&words);
     let mut out = std::io::stdout().lock();
     let mut found = false;
     for number in 0..types.module_count() {

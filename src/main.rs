@@ -5,6 +5,7 @@
 mod cli;
 mod dump;
 mod explore;
+mod list_programs;
 mod programs;
 mod trace;
 

@@ -37,7 +37,10 @@ pub fn lower(
 ) -> Result<Vec<Lowered>, String> {
     if let Some(probe) = query.probe.user() {
         let mut made = Vec::new();
-        for (number, dispatch) in user::programs(probe, event, target).into_iter().enumerate() {
+        for (number, dispatch) in user::programs(probe, event, target, query.aggregate.is_some())
+            .into_iter()
+            .enumerate()
+        {
             let id = Id {
                 event: id.event + number as u32,
                 ..id

@@ -64,7 +64,7 @@ impl Dispatch {
 }
 
 /// Deals the places of a probe out to programs.
-pub(super) fn programs(probe: &UserProbe, event: &Event, target: &Target) -> Vec<Dispatch> {
+pub(super) fn programs(probe: &UserProbe, event: &Event, target: &Target, aggregated: bool) -> Vec<Dispatch> {
     let used = used_arguments(std::slice::from_ref(event));
     let recipes = |site: usize| -> Vec<Option<&Recipe>> {
         used.iter()
@@ -78,7 +78,9 @@ pub(super) fn programs(probe: &UserProbe, event: &Event, target: &Target) -> Vec
             None => groups.push(vec![site]),
         }
     }
-    if groups.len() <= PROGRAMS_MAX {
+    // What is aggregated is kept in one map, which is a program's own.
+    let most = if aggregated { 1 } else { PROGRAMS_MAX };
+    if groups.len() <= most {
         let alone = |group: Vec<usize>| Dispatch {
             keys: vec![Vec::new()],
             groups: vec![group],

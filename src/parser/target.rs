@@ -63,6 +63,8 @@ enum Class {
     Tracepoint,
     Binary,
     Symbol,
+    /// A name as C++ and Rust have it.
+    Demangled,
     Usdt,
 }
 
@@ -73,7 +75,7 @@ impl Class {
             Class::Module => "module",
             Class::Tracepoint => "tracepoint",
             Class::Binary => "binary",
-            Class::Symbol => "symbol",
+            Class::Symbol | Class::Demangled => "symbol",
             Class::Usdt => "USDT probe",
         }
     }
@@ -85,6 +87,7 @@ impl Class {
             Class::Function => c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | '@' | ',') || glob,
             Class::Module => c.is_ascii_alphanumeric() || matches!(c, '_' | '-'),
             Class::Tracepoint => c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || glob,
+            Class::Demangled => !c.is_control() && !matches!(c, ')' | ';' | '"' | '\''),
             Class::Binary | Class::Symbol | Class::Usdt => {
                 !c.is_control() && !matches!(c, ')' | ',' | ';' | '"' | '\'' | '<' | '>' | '|')
             }
@@ -144,6 +147,22 @@ fn tracepoint(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>
 
 fn uprobe_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
     match parts {
+        // Names of C++ and Rust have colons of their own.
+        [_, binary, first, .., last] if text_of(&parts[2..]).contains("::") => {
+            check(binary, Class::Binary)?;
+            let symbol = Ident {
+                node: text_of(&parts[2..]),
+                span: Span {
+                    start: first.span.start,
+                    end: last.span.end,
+                },
+            };
+            check(&symbol, Class::Demangled)?;
+            Ok(TargetKind::Uprobe {
+                binary: binary.clone(),
+                symbol,
+            })
+        }
         [_, binary, symbol] => {
             check(binary, Class::Binary)?;
             check(symbol, Class::Symbol)?;
@@ -188,6 +207,12 @@ fn usdt_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>>
     }
 }
 
+/// Pieces with the colons between them.
+fn text_of(parts: &[Ident]) -> String {
+    let pieces: Vec<&str> = parts.iter().map(|part| part.node.as_str()).collect();
+    pieces.join(":")
+}
+
 /// The pieces between the colons.
 fn parts(text: &str, span: Span) -> Vec<Ident> {
     let (_, pieces) = begin_of(text, separated_list1(char(':'), take_while(|c| c != ':')));
@@ -221,7 +246,9 @@ fn check(part: &Ident, class: Class) -> Result<(), Box<Diagnostic>> {
         let help = match class {
             Class::Tracepoint => "write `tp:GROUP:EVENT` or `tp:EVENT`, without a space",
             Class::Function | Class::Module => "write `MODULE:FUNC`, without a space, or the function alone",
-            Class::Binary | Class::Symbol => "write `uprobe:BINARY:SYMBOL`, without a space",
+            Class::Binary | Class::Symbol | Class::Demangled => {
+                "write `uprobe:BINARY:SYMBOL`, without a space"
+            }
             Class::Usdt => "write `usdt:BINARY:PROVIDER:NAME`, without a space",
         };
         return error(

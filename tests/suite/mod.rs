@@ -14,5 +14,6 @@ mod oracle;
 mod reference;
 mod running;
 mod strings;
+mod user_live;
 mod user_recipes;
 mod verifier;

@@ -1,0 +1,386 @@
+//! Programs that gcc builds, traced on the running kernel: the values that a program says it passed are those that events
+//! show, exactly; and software that others built. Each says why it is skipped where it can't be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Passes values of every size and sign to one probe, from constants, registers, the stack, and arrays, and prints
+/// each list of values in the same words that the tracer uses. `work` is for function probes.
+const PROGRAM: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#ifdef SEMAPHORES
+#define _SDT_HAS_SEMAPHORES 1
+#endif
+#include <sys/sdt.h>
+#ifdef SEMAPHORES
+unsigned short demo_sizes_semaphore __attribute__((section(".probes"), visibility("hidden")));
+#endif
+#define HIT(a, b, c, d, e, f, g, h) do { \
+    printf("arg0=%lld, arg1=%llu, arg2=%lld, arg3=%llu, arg4=%lld, arg5=%llu, arg6=%lld, arg7=%llu\n", \
+        (long long)(int8_t)(a), (unsigned long long)(uint8_t)(b), (long long)(int16_t)(c), (unsigned long long)(uint16_t)(d), \
+        (long long)(int32_t)(e), (unsigned long long)(uint32_t)(f), (long long)(int64_t)(g), (unsigned long long)(uint64_t)(h)); \
+    DTRACE_PROBE8(demo, sizes, (int8_t)(a), (uint8_t)(b), (int16_t)(c), (uint16_t)(d), \
+        (int32_t)(e), (uint32_t)(f), (int64_t)(g), (uint64_t)(h)); \
+} while (0)
+
+struct inner { int8_t a; uint16_t b; int32_t c; uint64_t d; };
+static volatile int seed = 1;
+static int8_t bytes[64]; static uint16_t shorts[64]; static int32_t ints[64]; static uint64_t longs[64];
+
+static inline __attribute__((always_inline)) void inlined(int n) {
+    HIT(n, n, n * 3, n * 3, n * 1000, n * 1000, n * 100000000000LL, n * 100000000000ULL);
+}
+
+__attribute__((noinline)) static void arrays(int from, int to, int8_t *b, uint16_t *s, int32_t *i, uint64_t *l) {
+    for (int n = from; n < to; n++)
+        HIT(b[n], b[n + 1], s[n], s[n + 2], i[n], i[n + 3], l[n], l[n + 4]);
+}
+
+__attribute__((noinline)) static void fields(struct inner *x, volatile struct inner *y) {
+    HIT(x->a, y->a, x->b, y->b, x->c, y->c, x->d, y->d);
+}
+
+__attribute__((noinline)) long work(int a, const char *text, unsigned char c, long *out) {
+    *out = a * 2L;
+    __asm__ volatile("" ::: "memory");
+    return a - c;
+}
+
+int poke(int n) __asm__("_ZN4demo6Widget4pokeEi");
+__attribute__((noinline)) int poke(int n) { __asm__ volatile("" ::: "memory"); return n + seed; }
+
+__attribute__((noinline)) static int hidden(int n) { __asm__ volatile("" ::: "memory"); return n ^ seed; }
+
+int run(void) {
+    for (int n = 0; n < 64; n++) {
+        bytes[n] = n * 37; shorts[n] = n * 4099; ints[n] = n * -100003; longs[n] = n * 0x123456789abcdefULL;
+    }
+    HIT(-1, -1, -1, -1, -1, -1, -1, -1);
+    HIT(127, 255, 32767, 65535, 2147483647, 4294967295u, 9223372036854775807LL, 18446744073709551615ULL);
+    HIT(-128, 0, -32768, 0, -2147483648LL, 0, -9223372036854775807LL - 1, 0);
+    inlined(5);
+    inlined(-7);
+    for (int n = seed; n < 5; n++) inlined(n * 50);
+    arrays(seed, 6, bytes, shorts, ints, longs);
+    struct inner x = { -5, 60000, -70000, 0xfedcba9876543210ULL };
+    struct inner y = { seed, seed + 1, seed + 2, seed + 3 };
+    fields(&x, &y);
+    int local[16];
+    for (int n = 0; n < 16; n++) local[n] = n * seed * -3;
+    for (int n = seed; n < 4; n++) HIT(local[n], local[n + 1], local[n + 2], local[n + 3], local[n + 4], local[n + 5], local[n + 6], local[n + 7]);
+    long out = 0, sum = 0;
+    for (int n = seed; n < 4; n++) sum += work(n * -10, "some text", 200 + n, &out) + poke(n) + hidden(n);
+#ifdef SEMAPHORES
+    fprintf(stderr, "watchers %d\n", demo_sizes_semaphore);
+#endif
+    return sum == 12345;
+}
+#ifndef LIBRARY
+int main(void) { return run(); }
+#endif
+"#;
+
+/// Plain numbers, whatever is usual for ones that look like addresses.
+const SHOWN: &str = "arg0:d, arg1:u, arg2:d, arg3:u, arg4:d, arg5:u, arg6:d, arg7:u";
+
+/// Where this test's files are; removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("ksj-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for temporary files");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why nothing can be traced here, if so.
+fn unable() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !status.lines().any(|line| line.starts_with("Uid:\t0\t")) {
+        return Some("only root may trace".to_string());
+    }
+    if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return Some("this kernel has no uprobes".to_string());
+    }
+    if Command::new("gcc").arg("--version").output().is_err() {
+        return Some("there is no gcc".to_string());
+    }
+    let header = |folder: &&str| Path::new(folder).join("sys/sdt.h").exists();
+    if !["/usr/include", "/usr/include/x86_64-linux-gnu"]
+        .iter()
+        .any(|folder| header(folder))
+    {
+        return Some("there is no <sys/sdt.h> (systemtap-sdt-dev)".to_string());
+    }
+    None
+}
+
+fn skipped(why: Option<String>) -> bool {
+    if let Some(why) = &why {
+        eprintln!("SKIP: {why}");
+    }
+    why.is_some()
+}
+
+fn gcc(folder: &Path, source: &str, output: &str, options: &[&str]) -> PathBuf {
+    let (from, to) = (folder.join(format!("{output}.c")), folder.join(output));
+    std::fs::write(&from, source).expect("a source file");
+    let done = Command::new("gcc")
+        .args(options)
+        .arg("-o")
+        .arg(&to)
+        .arg(&from)
+        .args(
+            options
+                .iter()
+                .filter(|option| option.starts_with("-l") || option.starts_with("-L")),
+        )
+        .output()
+        .expect("gcc runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    to
+}
+
+/// What came of tracing a command.
+struct Traced {
+    /// The events without their columns.
+    events: Vec<String>,
+    /// What the command printed.
+    printed: Vec<String>,
+    stderr: String,
+}
+
+fn trace(folder: &Path, command: &str, arguments: &[&str]) -> Traced {
+    let file = folder.join("events");
+    let out = Command::new(env!("CARGO_BIN_EXE_ksnoop-jit"))
+        .args(["--format", "compact", "-v", "-c", command, "-o"])
+        .arg(&file)
+        .args(arguments)
+        .output()
+        .expect("the tool runs");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{arguments:?}\n{stderr}");
+    let lines = |bytes: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(bytes)
+            .lines()
+            .map(str::to_string)
+            .collect()
+    };
+    let events = lines(&std::fs::read(&file).expect("its output"))
+        .iter()
+        .filter(|line| line.contains('('))
+        .map(|line| {
+            line.splitn(4, char::is_whitespace)
+                .last()
+                .unwrap_or("")
+                .to_string()
+        })
+        .map(|line| {
+            // Time, CPU and process stand before the name.
+            let open = line.find('(').unwrap_or(0);
+            let start = line[..open].rfind(' ').map_or(0, |at| at + 1);
+            line[start..].to_string()
+        })
+        .collect();
+    Traced {
+        events,
+        printed: lines(&out.stdout),
+        stderr,
+    }
+}
+
+/// The events of the probe are exactly what the program printed.
+fn same_values(traced: &Traced, what: &str) {
+    let wanted: Vec<String> = traced
+        .printed
+        .iter()
+        .map(|line| format!("demo:sizes({line})"))
+        .collect();
+    assert!(
+        wanted.len() > 15,
+        "{what}: the program printed {} lines",
+        wanted.len()
+    );
+    assert_eq!(traced.events, wanted, "{what}\n{}", traced.stderr);
+}
+
+#[test]
+fn values_of_every_size_and_sign_from_every_sort_of_operand() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("usdt");
+    for level in ["-O0", "-O1", "-O2"] {
+        for position in ["-pie", "-no-pie"] {
+            for semaphores in [false, true] {
+                let mut options = vec![level, position, "-g0"];
+                if position == "-pie" {
+                    options.push("-fpie");
+                }
+                if semaphores {
+                    options.push("-DSEMAPHORES");
+                }
+                let what = options.join(" ");
+                let program = gcc(&folder.0, PROGRAM, "demo", &options);
+                let path = program.display().to_string();
+                let query = format!("usdt:{path}:demo:sizes({SHOWN})");
+                for way in ["auto", "kprobe"] {
+                    let traced = trace(&folder.0, &path, &["--attach", way, &query]);
+                    same_values(&traced, &format!("{what} {way}"));
+                    if semaphores {
+                        assert!(
+                            !traced.stderr.contains("watchers 0\n"),
+                            "{what} {way}: {}",
+                            traced.stderr
+                        );
+                    }
+                }
+                let alone = Command::new(&program).output().expect("it runs");
+                let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+                assert_eq!(
+                    said.contains("watchers 0\n"),
+                    semaphores,
+                    "{what}: after detaching"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn probes_in_a_shared_library() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("library");
+    let library = gcc(
+        &folder.0,
+        PROGRAM,
+        "libdemo.so",
+        &["-O2", "-fPIC", "-shared", "-DLIBRARY", "-DSEMAPHORES"],
+    );
+    let place = format!("-L{}", folder.0.display());
+    let rpath = format!("-Wl,-rpath,{}", folder.0.display());
+    let main = "int run(void); int main(void) { return run(); }";
+    let program = gcc(&folder.0, main, "main", &["-O2", &place, &rpath, "-ldemo"]);
+    let query = format!("usdt:{}:demo:sizes({SHOWN})", library.display());
+    let traced = trace(&folder.0, &program.display().to_string(), &[&query]);
+    same_values(&traced, "a shared library");
+    assert!(!traced.stderr.contains("watchers 0\n"), "{}", traced.stderr);
+}
+
+#[test]
+fn predicates_strings_and_globs() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("queries");
+    let program = gcc(&folder.0, PROGRAM, "demo", &["-O2"]);
+    let path = program.display().to_string();
+    let query = format!("usdt:{path}:d*:*(arg0 < -100, arg7:u)");
+    let traced = trace(&folder.0, &path, &[&query]);
+    let wanted: Vec<String> = traced
+        .printed
+        .iter()
+        .filter_map(|line| {
+            let value = |name: &str| line.split(", ").find_map(|part| part.strip_prefix(name));
+            let first: i64 = value("arg0=")?.parse().ok()?;
+            (first < -100).then(|| format!("demo:sizes(arg0={first}, arg7={})", value("arg7=").unwrap_or("")))
+        })
+        .collect();
+    assert!(!wanted.is_empty());
+    assert_eq!(traced.events, wanted);
+}
+
+#[test]
+fn functions_with_arguments_and_returns() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("uprobe");
+    let program = gcc(
+        &folder.0,
+        PROGRAM,
+        "demo",
+        &["-O2", "-fno-ipa-cp", "-fno-ipa-sra"],
+    );
+    let path = program.display().to_string();
+    for way in ["auto", "kprobe", "multi"] {
+        let entry = format!("uprobe:{path}:work((int)arg0, str(arg1), (unsigned char)arg2)");
+        let traced = trace(&folder.0, &path, &["--attach", way, &entry]);
+        let wanted: Vec<String> = (1..4)
+            .map(|n| {
+                format!(
+                    "work((int)arg0={}, str(arg1)=\"some text\", (unsigned char)arg2={})",
+                    -10 * n,
+                    200 + n
+                )
+            })
+            .collect();
+        assert_eq!(traced.events, wanted, "{way}\n{}", traced.stderr);
+        // The out-parameter is what the function put there, with the argument that led to it.
+        let both = format!("uprobe:{path}:work((int)arg0 < -10, (long)return, exit(*(long *)arg3))");
+        let traced = trace(&folder.0, &path, &["--attach", way, &both]);
+        assert_eq!(
+            traced.events.len(),
+            2,
+            "{way}\n{:?}\n{}",
+            traced.events,
+            traced.stderr
+        );
+        for (event, n) in traced.events.iter().zip(2..) {
+            assert!(event.contains(&format!("(int)arg0={}", -10 * n)), "{event}");
+            assert!(
+                event.contains(&format!("return={},", -10 * n - (200 + n))),
+                "{event}"
+            );
+            assert!(event.contains(&format!("{}", -20 * n)), "{event}");
+        }
+    }
+    // Static, mangled, and by its demangled name.
+    for (symbol, shown) in [
+        ("hidden", "hidden"),
+        ("_ZN4demo6Widget4pokeEi", "demo::Widget::poke(int)"),
+        ("demo::Widget::poke", "demo::Widget::poke(int)"),
+    ] {
+        let query = format!("uprobe:{path}:{symbol}()");
+        let traced = trace(&folder.0, &path, &[&query]);
+        assert_eq!(traced.events.len(), 3, "{symbol}\n{}", traced.stderr);
+        assert!(traced.stderr.contains("3 events"), "{}", traced.stderr);
+        let _ = shown;
+    }
+}
+
+/// Software that others built: glibc's `setjmp` probe, and Python's.
+#[test]
+fn probes_of_other_software() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("others");
+    let source = "#include <setjmp.h>\nstatic jmp_buf b; int main(void) { volatile int n = 0; while (setjmp(b) < 3) longjmp(b, ++n); return 0; }";
+    let program = gcc(&folder.0, source, "jumps", &["-O1"]);
+    let listed = Command::new(env!("CARGO_BIN_EXE_ksnoop-jit"))
+        .args(["list", "usdt:libc:libc:*jmp*"])
+        .output()
+        .expect("the tool runs");
+    let probes = String::from_utf8_lossy(&listed.stdout).into_owned();
+    if probes.contains("usdt:libc:libc:longjmp") {
+        let query = "usdt:libc:libc:longjmp((int)arg1)";
+        let traced = trace(&folder.0, &program.display().to_string(), &[query]);
+        let wanted: Vec<String> = (1..4).map(|n| format!("libc:longjmp((int)arg1={n})")).collect();
+        assert_eq!(traced.events, wanted, "{}", traced.stderr);
+    } else {
+        eprintln!("SKIP: this libc has no probe longjmp");
+    }
+    let traced = trace(&folder.0, "/bin/true", &["uprobe:libc:exit((int)arg0)"]);
+    assert_eq!(traced.events, ["exit((int)arg0=0)"], "{}", traced.stderr);
+}
