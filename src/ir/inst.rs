@@ -234,7 +234,7 @@ pub enum InstData {
         src: Value,
     },
     /// A plain load, zero-extended; from [`Space::Ctx`], `Stack`, `MapValue`, `Record` at a byte offset, from `Btf`
-    /// at a relocated one. What comes out is `ty`.
+    /// at a relocated one; so too from a copy of a kernel struct on the `Stack`. What comes out is `ty`.
     Load {
         /// What the loaded value is: a number, or a pointer that the kernel's verifier is to know.
         ty: Type,

@@ -78,7 +78,13 @@ impl Lower<'_> {
         let Some((size, offset)) = container(bits) else {
             return self.load_wide_bits(place, bits, base, (step, from), memory);
         };
+        let image = self.in_window(base, memory, offset, size);
         let raw = match self.plainly(place, base, offset, size) {
+            _ if let (Some(image), Some(path)) = (image, &place.path) => {
+                let reloc = self.offset_reloc(path, offset);
+                self.at(place.span, path.text.clone());
+                self.b.load_field(Type::Int, width(size), image, reloc)
+            }
             Some((path, seen)) if seen != Seen::Pointer => {
                 self.good(base, step);
                 let reloc = self.offset_reloc(path, offset);

@@ -28,7 +28,10 @@ impl Lower<'_> {
                             this.good(value, pointer.span);
                         }
                         this.learn(Key::Visited(pointer.clone()), value);
+                        let all: Vec<&Item> = sharers.iter().map(|index| &items[*index]).collect();
+                        let before = this.read_together(&all, &pointer, value);
                         this.group_inside(items, layouts, &sharers);
+                        this.forget_windows(before);
                     });
                     self.known.truncate(known);
                 }
@@ -36,10 +39,26 @@ impl Lower<'_> {
                     left.remove(0);
                     let known = self.known.len();
                     self.guarded(layouts, &[first], |this| {
-                        this.write(&items[first], &layouts[first])
+                        let before = this.windows.len();
+                        this.own_neighbours(&items[first]);
+                        this.write(&items[first], &layouts[first]);
+                        this.forget_windows(before);
                     });
                     self.known.truncate(known);
                 }
+            }
+        }
+    }
+
+    /// Members of one struct that a single value is computed from.
+    fn own_neighbours(&mut self, item: &Item) {
+        let all = pointers(item);
+        for (at, pointer) in all.iter().enumerate() {
+            let again = all[at + 1..].contains(pointer);
+            if again && !all[..at].contains(pointer) && self.find(&Key::Visited((*pointer).clone())).is_none()
+            {
+                let value = self.value(pointer);
+                self.read_together(&[item], pointer, value);
             }
         }
     }

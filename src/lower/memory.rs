@@ -256,6 +256,12 @@ impl Lower<'_> {
                 raw
             };
         }
+        if let (Some(path), Some(image)) = (&place.path, self.in_window(base, memory, place.offset, size)) {
+            let reloc = self.offset_reloc(path, place.offset);
+            self.at(place.span, path.text.clone());
+            let raw = self.b.load_field(Type::Int, width(size), image, reloc);
+            return self.finish_load(raw, &place.ty);
+        }
         let address = self.place_address(place, base, memory);
         self.at(
             place.span,
@@ -321,7 +327,7 @@ impl Lower<'_> {
         }
     }
 
-    fn scalar_size(&self, ty: &CType) -> u32 {
+    pub(super) fn scalar_size(&self, ty: &CType) -> u32 {
         match self.shape(ty) {
             Shape::Ptr => 8,
             Shape::Bool => 1,

@@ -17,6 +17,7 @@ pub mod follow;
 mod glob;
 mod items;
 mod memory;
+mod neighbours;
 mod program;
 mod stash;
 mod text;

@@ -163,6 +163,9 @@ pub(super) struct Lower<'a> {
     pub(super) scratch: Option<Slot>,
     /// What pieces of strings are read into.
     pub(super) piece: Option<Slot>,
+    /// Copies of pieces of structs, and places for more.
+    pub(super) windows: Vec<super::neighbours::Window>,
+    pub(super) free_windows: Vec<Slot>,
     /// How many glob patterns share the room for them.
     pub(super) long_patterns: u32,
     /// The end of the program.
@@ -262,6 +265,8 @@ impl<'a> Lower<'a> {
             steps: Vec::new(),
             scratch: None,
             piece: None,
+            windows: Vec::new(),
+            free_windows: Vec::new(),
             long_patterns: super::glob::long_patterns(query),
             end,
             record: None,
