@@ -96,8 +96,10 @@ impl Lower<'_> {
     }
 
     fn member<'e>(&self, place: &'e Place) -> Option<Member<'e>> {
-        place.path.as_ref()?;
+        let path = place.path.as_ref()?;
         let (offset, size) = match place.bits {
+            // It is read from its element on.
+            Some(_) if path.access.first() != Some(&0) => return None,
             Some(bits) => {
                 let (size, offset) = container(bits)?;
                 (offset, u64::from(size))

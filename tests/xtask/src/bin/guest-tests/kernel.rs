@@ -32,6 +32,64 @@ const OPENAT2: &str = "do_sys_openat2";
 const SAVED: &str = "do_sys_openat2(dfd == -100, return < 0)";
 const SWITCH: &str = "tp:sched_switch(prev->comm, next->pid, next->mm->owner->pid > 1)";
 
+/// What the kernel's verifier is strictest about, and the older the stricter: strings and patterns byte for byte, lengths that are
+/// computed, copies of neighbouring members, addresses, layouts that are relocated.
+const LANGUAGE: [(&str, &str); 14] = [
+    (
+        "glob.pointer",
+        "vfs_open(path->dentry->d_name.name =~ \"*a*[0-9].so\")",
+    ),
+    (
+        "glob.many",
+        "vfs_open(path->dentry->d_name.name =~ \"*abcdefghijklmnopqrstuvwxyz*\" || comm =~ \"?[!x]*y\")",
+    ),
+    (
+        "glob.array",
+        "ip_rcv(dev->name =~ \"*[!l]o*\", dev->name =~ \"eth?\", skb->len)",
+    ),
+    ("glob.shown", "ip_rcv(x=(int)(dev->name =~ \"v*h[0-9]*\"))"),
+    (
+        "string.long",
+        "vfs_open(path->dentry->d_name.name != \"0123456789012345678901234567890123456789012345678901234567890123456789\")",
+    ),
+    (
+        "address",
+        "ip_rcv(dev->dev_addr != mac(\"02:00:5e:10:00:01\"), skb->sk->__sk_common.skc_v6_daddr != ip(\"fe80::1\"))",
+    ),
+    (
+        "buffer",
+        "ip_rcv(buf(skb->data, 20), buf(skb->data, skb->len), buf(skb->head, skb->len - 20):hex)",
+    ),
+    (
+        "string.sized",
+        "ip_rcv(str(skb->data, skb->len), str(skb->data, 9) == \"GET / HTT\", func)",
+    ),
+    (
+        "neighbours",
+        "ip_rcv(skb->len, skb->data_len, skb->mac_len, skb->hdr_len, skb->protocol, skb->dev->ifindex)",
+    ),
+    (
+        "neighbours.nested",
+        "vfs_open(file->f_flags, file->f_mode, path->dentry->d_inode->i_mode, path->dentry->d_inode->i_ino, path->dentry->d_sb->s_dev)",
+    ),
+    (
+        "layout",
+        "ip_rcv(skb[skb->len & 1].len, container_of(skb, struct sk_buff, cb)->len, sizeof(struct sk_buff) * 2)",
+    ),
+    (
+        "divide",
+        "ip_rcv((int)skb->len / -8, skb->len / 10 % 4, skb->len / skb->data_len)",
+    ),
+    (
+        "tp",
+        "tp:sched_switch(prev->comm =~ \"*w*k\", next->comm == \"bash\", ksym(prev->stack), (next - prev) / 2)",
+    ),
+    (
+        "tp.buffer",
+        "tp:sched_switch(buf(prev->comm, 16), buf(prev, prev->pid), str(prev->comm, next->pid))",
+    ),
+];
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut both = |case: Case| cases.extend(case.both());
@@ -102,6 +160,19 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .options(&["--check"]),
     );
+
+    for (name, query) in LANGUAGE {
+        let ends = Work::Ends {
+            status: 0,
+            says: vec![],
+        };
+        let case = Case::new(&format!("kernel.language.{name}"), query, ends).options(&["--check"]);
+        if query.starts_with("tp:") {
+            cases.push(case);
+        } else {
+            both(case);
+        }
+    }
 
     // A tracepoint has no kprobe form.
     cases.push(
