@@ -116,7 +116,7 @@ fn unable() -> Option<String> {
     let header = |folder: &&str| Path::new(folder).join("sys/sdt.h").exists();
     if !["/usr/include", "/usr/include/x86_64-linux-gnu"]
         .iter()
-        .any(|folder| header(folder))
+        .any(header)
     {
         return Some("there is no <sys/sdt.h> (systemtap-sdt-dev)".to_string());
     }
