@@ -4,9 +4,9 @@
 use std::io::Write;
 
 use clap::CommandFactory;
-use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::TargetKind;
+use ksnoop_jit::search::Search;
 use ksnoop_jit::suggest::nearest;
 use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
@@ -29,6 +29,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
                 continue;
             }
         };
+        let tracepoint = matches!(query.target.kind, TargetKind::Tracepoint { .. });
         let (name, found) = match &query.target.kind {
             TargetKind::Function { module, name } => {
                 if let Some(module) = module
@@ -72,7 +73,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         prototypes.dedup();
         if prototypes.is_empty() {
             wrong = true;
-            not_found(&types, &name);
+            not_found(&types, &name, tracepoint);
         }
         for prototype in prototypes {
             writeln!(out, "{prototype}")?;
@@ -81,8 +82,13 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     if wrong { Err(Failure::Query) } else { Ok(()) }
 }
 
-fn not_found(types: &Types, name: &str) {
-    let all: Vec<String> = types.functions(0).into_iter().map(|(_, name)| name).collect();
+fn not_found(types: &Types, name: &str, tracepoint: bool) {
+    let (what, all) = if tracepoint {
+        ("tracepoint", types.tracepoints())
+    } else {
+        let functions = (0..types.module_count()).flat_map(|module| types.functions(module));
+        ("function", functions.map(|(_, name)| name).collect())
+    };
     let near = nearest(name, all.iter().map(String::as_str));
     let hint = if near.is_empty() {
         String::new()
@@ -90,14 +96,15 @@ fn not_found(types: &Types, name: &str) {
         format!("; did you mean {}?", near.join(" or "))
     };
     complain(&format!(
-        "ksnoop-jit: there is no function `{}`{hint}",
+        "ksnoop-jit: there is no {what} `{}`{hint}",
         name.escape_default()
     ));
 }
 
 /// Layouts of types.
 pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
-    let types = open_types(cli)?;
+    let mut types = open_types(cli)?;
+    let mut modules = cli.btf.is_some();
     let mut out = std::io::stdout().lock();
     let mut wrong = false;
     // `type struct sk_buff` and `type 'struct sk_buff'` are the same.
@@ -115,7 +122,15 @@ pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         } else {
             rest.next().unwrap_or("")
         };
-        let found = types.find(kind, name);
+        let mut found = types.find(kind, name);
+        // Modules have types of their own, which take a while to read.
+        if found.is_empty() && !modules {
+            modules = true;
+            for module in runtime::btf::module_names()? {
+                add_module(&mut types, &module)?;
+            }
+            found = types.find(kind, name);
+        }
         if found.is_empty() {
             wrong = true;
             let names = types.names_of(kind);
@@ -137,7 +152,7 @@ pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     if wrong { Err(Failure::Query) } else { Ok(()) }
 }
 
-/// Functions whose names match a pattern.
+/// Functions and tracepoints that are searched for by name and by what they take.
 pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     let (programs, words): (Vec<&String>, Vec<&String>) = words
         .iter()
@@ -148,36 +163,67 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     if words.is_empty() {
         return Ok(());
     }
+    let mut searches = Vec::new();
+    for word in words {
+        match Search::parse(word) {
+            Ok(search) => searches.push(search),
+            Err(why) => {
+                complain(&format!("ksnoop-jit: {why}"));
+                return Err(Failure::Query);
+            }
+        }
+    }
     let mut types = open_types(cli)?;
-    if cli.btf.is_none() {
+    let (events, functions): (Vec<&Search>, Vec<&Search>) =
+        searches.iter().partition(|search| search.tracepoints());
+    if cli.btf.is_none() && !functions.is_empty() {
         for module in runtime::btf::module_names()? {
             add_module(&mut types, &module)?;
         }
     }
-    let wanted = Patterns::new(&words);
     let mut out = std::io::stdout().lock();
     let mut found = false;
     for number in 0..types.module_count() {
+        let module = types.module_name(number);
+        let place = if number == 0 {
+            String::new()
+        } else {
+            format!(" /* {module} */")
+        };
         for (id, name) in types.functions(number) {
-            if !wanted.any(&name) {
+            let named: Vec<&&Search> = functions.iter().filter(|search| search.names(&name)).collect();
+            if named.is_empty() {
                 continue;
             }
-            found = true;
-            if let Some(func) = types.func(id) {
-                let module = types.module_name(number);
-                let place = if number == 0 {
-                    String::new()
-                } else {
-                    format!(" /* {module} */")
-                };
+            if let Some(func) = types.func(id)
+                && named.iter().any(|search| search.takes(&types, &func))
+            {
+                found = true;
                 writeln!(out, "{};{place}", types.prototype(&func))?;
+            }
+        }
+    }
+    if !events.is_empty() {
+        for name in types.tracepoints() {
+            let named: Vec<&&Search> = events.iter().filter(|search| search.names(&name)).collect();
+            if named.is_empty() {
+                continue;
+            }
+            if let Some(func) = types.tracepoint_proto(&name)
+                && named.iter().any(|search| search.takes(&types, &func))
+            {
+                found = true;
+                let prototype = types.prototype(&func);
+                // What is hit returns nothing; `tp:` is how a query names it.
+                let prototype = prototype.strip_prefix("void ").unwrap_or(&prototype);
+                writeln!(out, "tp:{prototype};")?;
             }
         }
     }
     if found {
         return Ok(());
     }
-    complain("ksnoop-jit: no function matches");
+    complain("ksnoop-jit: nothing matches");
     Err(Failure::Query)
 }
 

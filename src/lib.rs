@@ -16,6 +16,7 @@ pub mod glob;
 pub mod ir;
 pub mod lower;
 pub mod parser;
+pub mod search;
 pub mod select;
 pub mod sema;
 pub mod span;

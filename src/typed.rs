@@ -393,6 +393,8 @@ pub enum Builtin {
     Task,
     /// Nanoseconds from the call's entry to its return. Only at return.
     Duration,
+    /// The stack pointer where the probe is.
+    Stack,
 }
 
 /// Something in memory, and the way to it from a base. Two are equal if they mean the same, as with [`Expr`].

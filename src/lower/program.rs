@@ -88,6 +88,10 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
             types.c_name(func.ret),
         ));
     }
+    let registers = matches!(kind, ProgramKind::Kprobe | ProgramKind::Kretprobe);
+    if !registers && event.mentions(&typed::ExprKind::Builtin(Builtin::Stack)) {
+        return Err(format!("a {} does not see the stack pointer", kind.what()));
+    }
     if kind.trampoline()
         && let Some(index) = abi::misread(types, func)
     {
@@ -632,6 +636,11 @@ impl Lower<'_> {
             Builtin::Task if self.target.current_task_btf => self.word(Helper::GetCurrentTaskBtf),
             Builtin::Task => self.word(Helper::GetCurrentTask),
             Builtin::Duration => self.duration(),
+            Builtin::Stack => {
+                let ctx = self.ctx;
+                let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
+                self.b.as_ptr(Space::Kernel, sp)
+            }
         }
     }
 }

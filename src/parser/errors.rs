@@ -198,6 +198,17 @@ pub(super) fn trailing(i: Tokens<'_>, after: &str) -> Diagnostic {
     }
 }
 
+/// An `@` that is not followed by a symbol or an address.
+pub(super) fn missing_symbol(at: Tokens<'_>) -> Diagnostic {
+    Diagnostic::error(
+        Code::MissingOperand,
+        at.span(),
+        "`@` without a symbol or an address",
+    )
+    .label("expected the name of one of the kernel's symbols after this")
+    .help("for example `@jiffies`, or `@init_task+8`")
+}
+
 /// A member's name should be here, after `.` or `->`.
 pub(super) fn missing_member(i: Tokens<'_>) -> Diagnostic {
     let step = i.before();

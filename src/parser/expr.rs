@@ -8,6 +8,7 @@ use super::MAX_DEPTH;
 use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, TypeBase, TypeName, UnaryOp};
 use super::cursor::{Parsed, Problem, Tokens, fail, too_deep};
 use super::errors::{self, Inside, close};
+use super::fetch;
 use super::token::{Punct, Tok};
 use super::types::{self, Ahead};
 use crate::span::{Span, Spanned};
@@ -161,6 +162,9 @@ fn prefixed(prefixes: Vec<(Prefix, Span)>, mut tree: Tree) -> Result<Tree, nom::
 }
 
 fn prefix(i: Tokens<'_>) -> Parsed<'_, Option<Prefix>> {
+    if fetch::ahead(i) {
+        return Ok((i, None));
+    }
     let op = match i.kind() {
         Tok::Punct(Punct::LParen) => {
             let (i, ty) = types::cast(i)?;
@@ -251,7 +255,12 @@ fn indexed<'a>(i: Tokens<'a>, base: Tree) -> Parsed<'a, Tree> {
 }
 
 fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    // Functions of their own, so that what they need takes no room in every level of the recursion.
+    if fetch::ahead(i) {
+        return fetched(i);
+    }
     match i.kind() {
+        Tok::Punct(Punct::At) => at_symbol(i),
         Tok::Punct(Punct::LParen) => parenthesized(i),
         Tok::Name
             if i.after().is(Punct::LParen) && i.text() != "sizeof" && !types::is_type_word(i.text()) =>
@@ -260,6 +269,28 @@ fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
         }
         Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => leaf(i),
         Tok::Punct(_) | Tok::Bad(_) | Tok::End => leaf(i),
+    }
+}
+
+/// `+8(e)` and its like.
+fn fetched(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    let Some((open, offset)) = fetch::offset(i) else {
+        return fail(errors::missing_operand(i));
+    };
+    let (rest, base) = parenthesized(open)?;
+    let span = i.span().to(rest.before().span());
+    // A dereference, a cast, a call, a sum, a cast, of which one is counted there.
+    let (height, blame) = (base.height + 4, i.span());
+    let kind = fetch::at_offset(offset, *base.expr, span);
+    Ok((rest, Tree::above(height, kind, span, blame)?))
+}
+
+/// `@NAME` and its like.
+fn at_symbol(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    match fetch::symbol(i) {
+        // A dereference, a cast, a sum, a cast, a call, a name.
+        Some((rest, kind, span)) => Ok((rest, Tree::above(5, kind, span, i.span())?)),
+        None => fail(errors::missing_symbol(i)),
     }
 }
 

@@ -17,6 +17,7 @@ mod cursor;
 mod dump;
 mod errors;
 mod expr;
+mod fetch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod generate;
 mod literal;
@@ -31,6 +32,8 @@ mod types;
 mod tests;
 
 pub use dump::dump;
+pub(crate) use fetch::ADDRESS_OF;
+pub use fetch::symbols;
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::span::Span;

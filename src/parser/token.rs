@@ -79,6 +79,7 @@ pub(super) enum Punct {
     Assign,
     Bang,
     Tilde,
+    At,
     /// An infix operator; five of them are prefix operators too.
     Op(BinaryOp),
 }
@@ -107,6 +108,7 @@ const PUNCTUATION: &[(&str, Punct)] = &[
     ("=", Punct::Assign),
     ("!", Punct::Bang),
     ("~", Punct::Tilde),
+    ("@", Punct::At),
     ("*", Punct::Op(BinaryOp::Mul)),
     ("/", Punct::Op(BinaryOp::Div)),
     ("%", Punct::Op(BinaryOp::Rem)),

@@ -6,13 +6,14 @@ use super::expr::{Operand, value};
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
+use crate::parser::ADDRESS_OF;
 use crate::parser::ast::{self, Arg};
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::typed::ExprKind;
 
 /// Every built-in function with how it is called.
-const FUNCTIONS: [(&str, &str); 19] = [
+const FUNCTIONS: [(&str, &str); 20] = [
     ("sizeof", "sizeof(x)"),
     ("offsetof", "offsetof(type, member)"),
     ("container_of", "container_of(pointer, type, member)"),
@@ -21,6 +22,7 @@ const FUNCTIONS: [(&str, &str); 19] = [
     ("ustr", "ustr(pointer)` or `ustr(pointer, length)"),
     ("buf", "buf(pointer, length)"),
     ("ksym", "ksym(address)"),
+    (ADDRESS_OF, "kaddr(\"jiffies\")"),
     ("ip", "ip(\"10.0.0.1\")` or `ip(\"fe80::1\")"),
     ("mac", "mac(\"02:00:5e:10:00:01\")"),
     ("is_err", "is_err(pointer)"),
@@ -85,6 +87,10 @@ impl Sema<'_> {
             },
             "ksym" => match args {
                 [Arg::Expr(address)] => self.symbol_call(address, span),
+                _ => self.wrong_arguments(func, args, span),
+            },
+            ADDRESS_OF => match args {
+                [Arg::Expr(name)] => self.address_of_symbol(name, span),
                 _ => self.wrong_arguments(func, args, span),
             },
             "ip" | "mac" => self.address_call(func, args, span),

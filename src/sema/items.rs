@@ -81,6 +81,19 @@ impl Sema<'_> {
         if let Ast::Builtin(name) = &expr.kind
             && name == "arg*"
         {
+            if let Some(format) = &item.format {
+                return self.report(
+                    Diagnostic::error(Code::BadFormat, format.span, "a format is for one value")
+                        .label("`$arg*` stands for all arguments")
+                        .help("name the argument that it is for"),
+                );
+            }
+            if let Some(label) = &item.label {
+                return self.report(
+                    Diagnostic::error(Code::BadArguments, label.span, "a label is for one value")
+                        .label("`$arg*` stands for all arguments, which have names of their own"),
+                );
+            }
             for index in 0..self.params.len() {
                 let operand = self.argument(index, expr.span)?;
                 let name = self.params[index].name.clone();
@@ -98,11 +111,22 @@ impl Sema<'_> {
                 );
             }
             let cond = self.condition(expr)?;
-            let when = forced.unwrap_or(self.when(|visit| cond.walk(visit)));
+            let natural = self.when(|visit| cond.walk(visit));
+            if let Some(forced) = forced {
+                self.check_forced(natural, forced, expr.span)?;
+            }
+            let when = forced.unwrap_or(natural);
             self.operands(expr, parts, forced, None)?;
             parts.predicates.push(Predicate { cond, when });
             return Ok(());
         }
+        // In the kernel's probe events a string is what lies at an address, not what a number there points to.
+        let expr = match &item.format {
+            Some(format) if matches!(format.node.as_str(), "s" | "string" | "us" | "ustring") => {
+                fetched_from(expr).unwrap_or(expr)
+            }
+            Some(_) | None => expr,
+        };
         let operand = self.operand(expr)?;
         if let Some(label) = &item.label {
             self.check_label(label, expr, &operand)?;
@@ -123,10 +147,23 @@ impl Sema<'_> {
             self.check_format(&shown, format)?;
         }
         if let Some(forced) = forced {
+            self.check_forced(shown.when, forced, expr.span)?;
             shown.when = forced;
         }
         parts.items.push(shown);
         Ok(())
+    }
+
+    /// What a call brings is not there yet at its entry.
+    fn check_forced(&mut self, natural: When, forced: When, span: Span) -> R<()> {
+        match (natural, forced) {
+            (When::Return, When::Entry) => self.report(
+                Diagnostic::error(Code::NoReturn, span, "this is known at the return only")
+                    .label("it mentions what the call returns, or how long it takes")
+                    .help("leave `entry()` away"),
+            ),
+            (When::Entry, When::Entry | When::Return) | (When::Return, When::Return) => Ok(()),
+        }
     }
 
     /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
@@ -552,6 +589,18 @@ impl Sema<'_> {
             }],
         }
     }
+}
+
+/// The address of what a fetch expression reads, as a `char *`; the parser has made it a number of 64 bits.
+fn fetched_from(expr: &ast::Expr) -> Option<&ast::Expr> {
+    let Ast::Unary { op, operand } = &expr.kind else {
+        return None;
+    };
+    let Ast::Cast { operand: address, .. } = &operand.kind else {
+        return None;
+    };
+    // Only a fetch expression has one span for all of it.
+    (op.node == UnaryOp::Deref && op.span == expr.span && operand.span == expr.span).then_some(address)
 }
 
 fn is_relation(op: BinaryOp) -> bool {

@@ -112,13 +112,18 @@ impl Sema<'_> {
                 Some(_) | None => self.no_such_argument(&format!("${name}"), span),
             };
         }
+        if let Some(number) = name.strip_prefix("stack")
+            && let Some(found) = self.stack(number, span)
+        {
+            return found;
+        }
         match self.builtin_value(name, span) {
             Some(found) => found,
             None => {
                 let mut diag =
                     Diagnostic::error(Code::UnknownName, span, format!("there is no built-in `${name}`"))
                         .label("not known");
-                let names = BUILTINS.into_iter().chain(["retval"]);
+                let names = BUILTINS.into_iter().chain(["retval", "stack"]);
                 if let Some(near) = nearest(name, names).first() {
                     diag = diag.help(format!("did you mean `${near}`?"));
                 }
@@ -173,6 +178,80 @@ impl Sema<'_> {
             }
         };
         Some(Ok(value(ExprKind::Builtin(builtin), ty, span)))
+    }
+
+    /// `kaddr("jiffies")`, which `@jiffies` reads at.
+    pub(super) fn address_of_symbol(&mut self, name: &ast::Expr, span: Span) -> R<Operand> {
+        let ast::ExprKind::Str(bytes) = &name.kind else {
+            return self.report(
+                Diagnostic::error(Code::StringOperand, name.span, "`kaddr` takes a symbol's name")
+                    .label("not a text in double quotes")
+                    .help("write `kaddr(\"jiffies\")`, or `@jiffies` for what is there"),
+            );
+        };
+        let symbol = String::from_utf8_lossy(bytes).into_owned();
+        let ty = CType::Ptr(Box::new(CType::Void));
+        match self.types.address(&symbol) {
+            Some(address) => Ok(value(ExprKind::Const(address as i64), ty, span)),
+            None => self.report(
+                Diagnostic::error(
+                    Code::UnknownName,
+                    name.span,
+                    format!("no address of a symbol `{}`", symbol.escape_default()),
+                )
+                .label("not among the running kernel's symbols, or more than once, or hidden")
+                .help("`grep NAME /proc/kallsyms` shows them to root"),
+            ),
+        }
+    }
+
+    /// `$stack`, `$stack0`, `$stack1`: the stack pointer where the probe is, and the words from there on.
+    fn stack(&mut self, number: &str, span: Span) -> Option<R<Operand>> {
+        let word: Option<u64> = match number {
+            "" => None,
+            number => Some(number.parse().ok()?),
+        };
+        if self.ret.is_none() {
+            return Some(
+                self.report(
+                    Diagnostic::error(Code::NoReturn, span, format!("`{}` is no function", self.subject))
+                        .label("there is no call whose stack could be looked at"),
+                ),
+            );
+        }
+        let ty = CType::Ptr(Box::new(CType::ULONG));
+        let pointer = Expr {
+            kind: ExprKind::Builtin(Builtin::Stack),
+            ty,
+            span,
+        };
+        let Some(word) = word else {
+            return Some(Ok(Operand::Value(pointer)));
+        };
+        // The kernel's own limit (PARAM_MAX_STACK, kernel/trace/trace_probe.h).
+        if word >= 16384 / 8 {
+            return Some(
+                self.report(
+                    Diagnostic::error(
+                        Code::OutOfBounds,
+                        span,
+                        format!("`$stack{word}` is beyond any stack"),
+                    )
+                    .label("the last one is `$stack2047`"),
+                ),
+            );
+        }
+        Some(Ok(Operand::Place(Place {
+            base: Base::Pointer {
+                pointer: Box::new(pointer),
+                memory: crate::typed::Memory::Kernel,
+            },
+            path: None,
+            offset: 8 * word,
+            bits: None,
+            ty: CType::ULONG,
+            span,
+        })))
     }
 
     fn no_such_argument(&mut self, name: &str, span: Span) -> R<Operand> {

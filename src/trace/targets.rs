@@ -123,6 +123,7 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
             load_types(cli, types, query, &instances)?;
         }
     }
+    add_addresses(types, parsed.iter().map(|(_, query)| query));
     let limits = Limits::default();
     let limits = Limits {
         bytes: cli.max_bytes.unwrap_or(limits.bytes),
@@ -741,4 +742,23 @@ fn by_name(types: &Types, patterns: &[&str]) -> Result<ByName, Failure> {
         }
     }
     Ok(found)
+}
+
+/// Looks up the symbols whose addresses queries ask for. One that is there more than once, or hidden, has no address.
+fn add_addresses<'q>(types: &mut Types, queries: impl Iterator<Item = &'q ast::Query>) {
+    let names: Vec<String> = queries.flat_map(parser::symbols).collect();
+    if names.is_empty() {
+        return;
+    }
+    let Ok(found) = Symbols::new().lookup(&names) else {
+        return;
+    };
+    for name in names {
+        let mut same = found.iter().filter(|symbol| symbol.name == name);
+        if let (Some(symbol), None) = (same.next(), same.next())
+            && symbol.addr != 0
+        {
+            types.set_address(&name, symbol.addr);
+        }
+    }
 }

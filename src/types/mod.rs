@@ -39,6 +39,8 @@ pub struct Types {
     decoded: RefCell<BTreeMap<TypeId, Type>>,
     /// Results of look-ups by name: one costs about a millisecond on a mapped vmlinux.
     named: RefCell<BTreeMap<NameKey, Rc<[u32]>>>,
+    /// Where symbols of the running kernel are, as far as queries ask for them.
+    addresses: BTreeMap<String, u64>,
 }
 
 impl Types {
@@ -49,7 +51,18 @@ impl Types {
             programs: Vec::new(),
             decoded: RefCell::default(),
             named: RefCell::default(),
+            addresses: BTreeMap::new(),
         }
+    }
+
+    /// Tells where a symbol of the running kernel is. BTF does not say.
+    pub fn set_address(&mut self, symbol: &str, address: u64) {
+        self.addresses.insert(symbol.to_string(), address);
+    }
+
+    /// Where a symbol is, if that was told.
+    pub fn address(&self, symbol: &str) -> Option<u64> {
+        self.addresses.get(symbol).copied()
     }
 
     /// Adds a module's split BTF, which must have been read over the base given to `new`. Returns the module's number.

@@ -11,6 +11,7 @@ mod judge;
 mod kernel_dump;
 mod machine;
 mod oracle;
+mod probe_events;
 mod reference;
 mod running;
 mod strings;
