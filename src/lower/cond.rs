@@ -4,7 +4,7 @@
 use super::expr::Shape;
 use super::program::{Handler, Lower};
 use crate::ir::{Bits, Block, CmpOp, Operand};
-use crate::typed::{Expr, ExprKind, Relation, Text};
+use crate::typed::{Arith, Expr, ExprKind, Relation, Text};
 
 impl Lower<'_> {
     /// Goes to `yes` if the condition (or with `negate` its opposite) holds, else to `no`. What is known afterwards is known
@@ -137,8 +137,57 @@ impl Lower<'_> {
     }
 }
 
+/// All of several conditions and of the `&&` in them, in the order in which they are best tested: cheapest first. Those of one
+/// `&&` that read memory stay in the order in which they were written, since one may guard the next; what reads nothing can
+/// go before any.
+pub(super) fn cheapest_first<'e>(conds: impl Iterator<Item = &'e Expr>) -> Vec<&'e Expr> {
+    let mut parts: Vec<(u32, &Expr)> = Vec::new();
+    for cond in conds {
+        let mut conjuncts = Vec::new();
+        split(cond, &mut conjuncts);
+        let first = conjuncts
+            .iter()
+            .find(|part| can_fault(part))
+            .map_or(0, |part| cost(part));
+        for part in conjuncts {
+            parts.push((if can_fault(part) { first } else { cost(part) }, part));
+        }
+    }
+    // A sort that keeps the order of equals, so that the program is the same every time.
+    parts.sort_by_key(|(cost, _)| *cost);
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+fn split<'e>(cond: &'e Expr, out: &mut Vec<&'e Expr>) {
+    match &cond.kind {
+        ExprKind::And(a, b) => {
+            split(a, out);
+            split(b, out);
+        }
+        _ => out.push(cond),
+    }
+}
+
+/// Whether a fault is possible in it: it reads memory, divides or indexes.
+fn can_fault(cond: &Expr) -> bool {
+    let mut can = false;
+    cond.walk(&mut |expr| {
+        can |= match &expr.kind {
+            ExprKind::Load(_) | ExprKind::BytesCompare { .. } | ExprKind::Checked { .. } => true,
+            ExprKind::StrCompare { text, .. } => !matches!(**text, Text::Comm),
+            ExprKind::Arith {
+                op: Arith::Div | Arith::Rem,
+                rhs,
+                ..
+            } => rhs.constant().is_none(),
+            _ => false,
+        };
+    });
+    can
+}
+
 /// How much work a condition is, roughly in instructions: reads cost most.
-pub(super) fn cost(cond: &Expr) -> u32 {
+fn cost(cond: &Expr) -> u32 {
     let mut sum = 0;
     cond.walk(&mut |expr| {
         sum += match &expr.kind {

@@ -235,9 +235,12 @@ impl Lower<'_> {
         signed: bool,
     ) -> Value {
         let a = self.number(lhs);
+        if let Some(divisor) = rhs.constant() {
+            return self.divide_by(op, a, divisor, whole, width, signed);
+        }
         let b = self.number(rhs);
         self.at(whole.span, "divisor is 0?");
-        if rhs.constant().is_none() && !matches!(rhs.kind, ExprKind::Layout { .. }) {
+        if !matches!(rhs.kind, ExprKind::Layout { .. }) {
             let (good, bad) = self.fault_named(rhs.span, " is zero", b);
             self.b
                 .branch_with(CmpOp::Eq, Bits::W64, b, 0, bad, call(good, &[]));
@@ -271,6 +274,50 @@ impl Lower<'_> {
         } else {
             self.b.extend(width, true, result)
         }
+    }
+
+    /// Division by a constant, which is not 0: of a power of two only its bits are needed.
+    fn divide_by(
+        &mut self,
+        op: Arith,
+        a: Value,
+        divisor: i64,
+        whole: &Expr,
+        width: Width,
+        signed: bool,
+    ) -> Value {
+        self.at(whole.span, "");
+        if !signed {
+            return self.unsigned_by(op, a, divisor as u64);
+        }
+        // As in `divide`, of magnitudes; but the divisor's sign is known.
+        let sign = self.b.binary(BinaryOp::Ashr, Bits::W64, a, 63);
+        let magnitude = self.magnitude(a, sign);
+        let result = self.unsigned_by(op, magnitude, divisor.unsigned_abs());
+        let mut result = self.magnitude(result, sign);
+        if op == Arith::Div && divisor < 0 {
+            result = self.b.neg(Bits::W64, result);
+        }
+        if width == Width::B8 {
+            result
+        } else {
+            self.b.extend(width, true, result)
+        }
+    }
+
+    fn unsigned_by(&mut self, op: Arith, a: Value, divisor: u64) -> Value {
+        let mask = divisor.wrapping_sub(1);
+        let (binary, constant) = match (op, divisor.is_power_of_two()) {
+            (Arith::Div, true) => (BinaryOp::Lshr, u64::from(divisor.trailing_zeros())),
+            (Arith::Div, false) => (BinaryOp::Udiv, divisor),
+            (_, true) => (BinaryOp::And, mask),
+            (_, false) => (BinaryOp::Urem, divisor),
+        };
+        let rhs = match i32::try_from(constant) {
+            Ok(imm) => Operand::Imm(imm),
+            Err(_) => self.b.iconst(constant as i64).into(),
+        };
+        self.b.binary(binary, Bits::W64, a, rhs)
     }
 
     /// The number with its sign changed if `sign` is all ones, itself if it is 0.

@@ -454,17 +454,12 @@ impl Lower<'_> {
 
     /// Goes on only where the predicates of that kind hold.
     pub(super) fn predicates(&mut self, event: &typed::Event, which: impl Fn(&typed::Predicate) -> bool) {
-        // Cheapest first; a sort that keeps the order of equals, so that the program is the same every time.
-        let mut ordered: Vec<&typed::Predicate> = event
-            .predicates
-            .iter()
-            .filter(|predicate| which(predicate))
-            .collect();
-        ordered.sort_by_key(|predicate| super::cond::cost(&predicate.cond));
+        let chosen = event.predicates.iter().filter(|predicate| which(predicate));
+        let ordered = super::cond::cheapest_first(chosen.map(|predicate| &predicate.cond));
         let end = self.end;
-        for predicate in ordered {
+        for cond in ordered {
             let holds = self.b.block("it holds");
-            self.condition(&predicate.cond, false, holds, end);
+            self.condition(cond, false, holds, end);
             self.b.switch_to(holds);
         }
     }

@@ -2,6 +2,7 @@
 
 mod bless;
 mod c_oracle;
+mod cases;
 mod classes;
 mod diagnostics;
 mod exec;

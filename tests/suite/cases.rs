@@ -1,0 +1,325 @@
+//! Cases from public bug reports of tools that do this job (`bt` is bpftrace, `rs` retsnoop, `bs` bpfsnoop, `tg` tetragon; the numbers
+//! are their issues): a query of each kind that went wrong there, and where it is tested that it is right here. The
+//! table itself is tested: the query is judged by the running kernel's verifier, and the tests must be there.
+
+use ksnoop_jit::compile;
+use ksnoop_jit::sema::Limits;
+use ksnoop_jit::types::testing::mini_kernel;
+
+use super::bless;
+use super::judge::{Judge, Verdict};
+
+/// What must become of a query.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// Accepted as kprobes or raw tracepoints, and by type where a tracepoint has types.
+    Runs,
+    /// Told to be wrong.
+    Wrong,
+}
+
+struct Case {
+    number: u32,
+    from: &'static str,
+    query: &'static str,
+    fate: Fate,
+    /// Names of tests, of golden files and of the fixture's cases whose values are compared.
+    tests: &'static [&'static str],
+}
+
+const fn runs(number: u32, from: &'static str, query: &'static str, tests: &'static [&'static str]) -> Case {
+    Case {
+        number,
+        from,
+        query,
+        fate: Fate::Runs,
+        tests,
+    }
+}
+
+const EXEC: &str = "random_queries_mean_what_the_reference_says";
+const ORACLE: &str = "expressions_mean_what_c_says";
+
+const CASES: [Case; 34] = [
+    runs(
+        1,
+        "bt 257",
+        "tcp_connect(sk->__sk_common.skc_daddr)",
+        &["anonymous-unions"],
+    ),
+    runs(
+        2,
+        "bt 3084",
+        "vfs_open(path->dentry->d_name.hash)",
+        &["anonymous-unions", "members_through_anonymous_levels"],
+    ),
+    runs(
+        3,
+        "bt 2964",
+        "ip_rcv(skb->next, skb->sk)",
+        &["anonymous-unions", "members_through_anonymous_levels"],
+    ),
+    runs(
+        4,
+        "bt 4703",
+        "__zone_watermark_ok(z->vm_stat[NR_FREE_PAGES].counter)",
+        &["array-constant"],
+    ),
+    runs(
+        5,
+        "bt 608, 4492",
+        "ip_rcv(skb->cb[skb->len])",
+        &["array-computed", EXEC],
+    ),
+    Case {
+        number: 6,
+        from: "bt 2561",
+        query: "ip_rcv(skb->cb[48])",
+        fate: Fate::Wrong,
+        tests: &["wrong.txt"],
+    },
+    runs(
+        7,
+        "bt 1089",
+        "vfs_open((int)path->dentry->d_sb->s_flags)",
+        &["array-constant", ORACLE],
+    ),
+    runs(
+        8,
+        "bt 1455, 5211",
+        "vfs_open(container_of(container_of(path, struct file, f_path), struct file, f_path)->f_flags)",
+        &["container-of"],
+    ),
+    runs(
+        9,
+        "bt 3177",
+        "kthread_create_on_node(threadfn, data, node)",
+        &["an_argument_wins_over_everything_else_of_its_name"],
+    ),
+    runs(
+        10,
+        "bt 969, 973",
+        "ip_rcv(((struct iphdr *)skb->data)->version == 4, ((struct iphdr *)skb->data)->ihl)",
+        &["bitfields-small"],
+    ),
+    runs(
+        11,
+        "bt 2801, 1990",
+        "ip_rcv(skb->pkt_type, skb->ip_summed)",
+        &["bitfields-small", "the_kernel_prints_the_same_members_and_values"],
+    ),
+    runs(
+        12,
+        "bt 1580",
+        "ip_rcv(skb->ip_summed == 1)",
+        &["bitfields", ORACLE],
+    ),
+    runs(13, "bs 39, 42", "bpf_check(uattr.is_kernel)", &["by-value"]),
+    runs(
+        14,
+        "bt 668",
+        "sock_recvmsg(return > 0)",
+        &["compare-signs", "return"],
+    ),
+    runs(
+        15,
+        "bt 772",
+        "sock_recvmsg(return < 0)",
+        &["compare-signs", "return"],
+    ),
+    runs(
+        16,
+        "rs 50",
+        "sock_recvmsg(is_err(return))",
+        &["chosen_queries_mean_what_the_reference_says"],
+    ),
+    runs(
+        18,
+        "bt 910",
+        "ip_rcv((int)skb->len / -5, (int)skb->len % 3, skb->len / skb->data_len)",
+        &["arithmetic", EXEC, ORACLE],
+    ),
+    runs(
+        19,
+        "bt 59",
+        "vfs_read(count == 0x4444444412345678)",
+        &["compare-all", ORACLE],
+    ),
+    runs(
+        20,
+        "bt 1527",
+        "vfs_read(count == 100ULL || count == 0x10u || count == 1l)",
+        &[ORACLE],
+    ),
+    runs(21, "bt 2772", "tp:kfree_skb(reason)", &["tracepoint-enum"]),
+    runs(
+        22,
+        "bt 3812",
+        "tp:kfree_skb((enum skb_drop_reason)12345)",
+        &["tracepoint-enum", "the_kernel_prints_the_same_members_and_values"],
+    ),
+    runs(
+        23,
+        "tg 4799",
+        "tp:kfree_skb(reason == SKB_DROP_REASON_NO_SOCKET)",
+        &["tracepoint-enum"],
+    ),
+    runs(24, "bt 3479", "skb_clone(return, skb->len)", &["return-fexit"]),
+    runs(
+        25,
+        "bt 3016",
+        "tp:sched_switch(prev->files->fdt->fd[0]->f_flags)",
+        &["shapes.node_ptr_ptr"],
+    ),
+    runs(
+        26,
+        "bt 3465",
+        "ip_rcv(skb->head[0])",
+        &["array-constant", "typed_pointers_in_every_use"],
+    ),
+    runs(
+        27,
+        "bt 736, 3440",
+        "ip_rcv(skb->cb == \"0123456789012345678901234567890123456789\", str(skb->data, 4000))",
+        &["strings_of_every_length_are_compared"],
+    ),
+    runs(
+        29,
+        "bt 2339",
+        "do_tcp_setsockopt(optval.user, optval.is_kernel, optlen)",
+        &["by-value", "by-value-stack"],
+    ),
+    runs(
+        30,
+        "bt 1758",
+        "tcp_select_initial_window(arg5, arg6, arg7)",
+        &["args-eight", "args-eight-fentry"],
+    ),
+    runs(40, "aya 1662", "tp:sys_enter(regs->di)", &["array-constant"]),
+    runs(
+        41,
+        "bt 14, 198",
+        "ip_rcv(comm == \"sshd\")",
+        &["chosen_queries_mean_what_the_reference_says"],
+    ),
+    runs(
+        42,
+        "bt 1579",
+        "ip_rcv() if skb->sk && !skb->dev",
+        &["logic", "chosen_queries_mean_what_the_reference_says"],
+    ),
+    runs(
+        43,
+        "bt 3802",
+        "do_sys_openat2(filename == \"/etc/passwd\", filename:us)",
+        &["user-string"],
+    ),
+    runs(
+        44,
+        "bt 1694, 2248",
+        "tcp_connect(ntohs(sk->__sk_common.skc_dport), sk->__sk_common.skc_daddr == ip(\"127.0.0.1\"))",
+        &["addresses_are_compared_byte_for_byte"],
+    ),
+    runs(
+        46,
+        "bt 2009, 2130",
+        "ip_rcv(buf(skb->data, 16))",
+        &["as_many_bytes_as_the_query_says"],
+    ),
+];
+
+#[test]
+fn each_case_is_tested_somewhere() {
+    let mut sources = String::new();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for dir in [
+        "tests/suite",
+        "src/types/tests",
+        "tests/xtask/src/bin/guest-tests/fixture",
+    ] {
+        let Ok(entries) = std::fs::read_dir(root.join(dir)) else {
+            panic!("{dir} is not there");
+        };
+        for entry in entries.flatten() {
+            sources += &std::fs::read_to_string(entry.path()).unwrap_or_default();
+        }
+    }
+    for case in &CASES {
+        assert!(!case.tests.is_empty(), "case {} has no test", case.number);
+        for test in case.tests {
+            let golden = bless::golden(&format!("{test}.query")).exists() || bless::golden(test).is_file();
+            let function = sources.contains(&format!("fn {test}("));
+            // A fixture's case is named in two parts.
+            let fixture = test.split_once('.').is_some_and(|(group, name)| {
+                sources.contains(&format!("\"{group}.{{name}}\"")) && sources.contains(&format!("\"{name}\""))
+            });
+            assert!(
+                golden || function || fixture,
+                "case {}: no test `{test}`",
+                case.number
+            );
+        }
+    }
+}
+
+#[test]
+fn each_case_runs_on_this_kernel() {
+    let mut judge = match Judge::open() {
+        Ok(judge) => judge,
+        Err(why) => {
+            eprintln!("SKIP: {why}");
+            return;
+        }
+    };
+    let mut absent = Vec::new();
+    for case in &CASES {
+        let (number, from, query) = (case.number, case.from, case.query);
+        for typed in [true, false] {
+            if typed && !query.starts_with("tp:") {
+                continue;
+            }
+            match (judge.judge(query, typed), case.fate) {
+                (Verdict::Accepted { .. }, Fate::Runs) => {}
+                (Verdict::Wrong(why), Fate::Wrong) => assert!(why.contains("OutOfBounds"), "{why}"),
+                // Not every kernel has every function; nothing else may be missing.
+                (Verdict::Wrong(why), Fate::Runs) if why.contains("UnknownFunction") => absent.push(query),
+                (verdict, fate) => panic!("case {number} ({from}), {query}: {verdict:?}, should be {fate:?}"),
+            }
+        }
+    }
+    assert!(absent.len() < 8, "{absent:?}");
+}
+
+/// Of several meanings of a name, the argument is meant.
+#[test]
+fn an_argument_wins_over_everything_else_of_its_name() {
+    let mut b = ksnoop_jit::types::testing::Builder::new();
+    let int = b.ty("int");
+    let names = [
+        "comm",
+        "pid",
+        "func",
+        "NULL",
+        "return_value",
+        "ENOMEM",
+        "true",
+        "KIND",
+    ];
+    b.enum_("kind", &[("KIND", 5)]);
+    let params: Vec<(&str, u32)> = names.iter().map(|name| (*name, int)).collect();
+    b.func("named", int, &params);
+    let types = ksnoop_jit::types::testing::types_of(&b.writer);
+    for (index, name) in names.iter().enumerate() {
+        let text = format!("named({name} == 1)");
+        let resolved = match compile::understand(&text, &types, Limits::default()) {
+            Ok(resolved) => resolved,
+            Err(diags) => panic!("{text}: {diags:?}"),
+        };
+        let ksnoop_jit::typed::Source::Value(shown) = &resolved.query.events[0].items[0].source else {
+            panic!("{text}: no value");
+        };
+        assert_eq!(shown.kind, ksnoop_jit::typed::ExprKind::Arg(index), "{text}");
+    }
+    // Behind a dollar, the built-in is.
+    assert!(compile::understand("ip_rcv($pid == 1)", &mini_kernel(), Limits::default()).is_ok());
+}
