@@ -170,7 +170,7 @@ pub(crate) fn cases() -> Vec<Case> {
         if query.starts_with("tp:") {
             cases.push(case);
         } else {
-            both(case);
+            cases.extend(case.both());
         }
     }
 
