@@ -102,6 +102,9 @@ pub(crate) struct Cli {
     /// Where a name is that of several functions, trace all of them
     #[arg(long)]
     pub(crate) all_instances: bool,
+    /// Calls at once that a kretprobe has room for, if more than the kernel gives (at most 4096); others' returns are lost
+    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) maxactive: Option<u32>,
     /// Wait for modules that are not loaded yet
     #[arg(long)]
     pub(crate) wait: bool,

@@ -25,6 +25,7 @@ pub(crate) struct Link {
     // Dropped in this order: first the program lets go of the event, then the event goes.
     _link: Option<OwnedFd>,
     _event: Option<OwnedFd>,
+    _probe: Option<perf::Named>,
 }
 
 /// Why a link wasn't made.
@@ -57,13 +58,19 @@ pub(crate) fn attach(
                 Some(m) => format!("{m}:{name}"),
                 None => name.clone(),
             };
-            c_string(full.as_ref())
-                .and_then(|s| Pmu::Kprobe.open(&Place::Symbol(&s, *offset), kind.at_return()))
-                .and_then(|e| on_event(fd, e, cookie))
+            match kind.maxactive() {
+                Some(calls) => return_probe(fd, &full, calls, cookie),
+                None => c_string(full.as_ref())
+                    .and_then(|s| Pmu::Kprobe.open(&Place::Symbol(&s, *offset), kind.at_return()))
+                    .and_then(|e| on_event(fd, e, cookie)),
+            }
         }
-        AttachTarget::Address { address, .. } => Pmu::Kprobe
-            .open(&Place::Address(*address), kind.at_return())
-            .and_then(|e| on_event(fd, e, cookie)),
+        AttachTarget::Address { address, .. } => match kind.maxactive() {
+            Some(calls) => return_probe(fd, &format!("{address:#x}"), calls, cookie),
+            None => Pmu::Kprobe
+                .open(&Place::Address(*address), kind.at_return())
+                .and_then(|e| on_event(fd, e, cookie)),
+        },
         AttachTarget::Addresses(sites) => kprobe_multi(fd, kind, sites).map(Link::of),
         AttachTarget::File {
             path,
@@ -177,6 +184,7 @@ impl Link {
         Link {
             _link: Some(fd),
             _event: None,
+            _probe: None,
         }
     }
 }
@@ -279,7 +287,16 @@ fn on_event(prog: BorrowedFd<'_>, event: OwnedFd, cookie: Option<u64>) -> io::Re
     Ok(Link {
         _link: link,
         _event: Some(event),
+        _probe: None,
     })
+}
+
+/// Ties a program to a return probe with room for so many calls at once.
+fn return_probe(prog: BorrowedFd<'_>, place: &str, maxactive: u32, cookie: Option<u64>) -> io::Result<Link> {
+    let (event, probe) = perf::open_return(place, maxactive)?;
+    let mut link = on_event(prog, event, cookie)?;
+    link._probe = Some(probe);
+    Ok(link)
 }
 
 fn c_string(s: &OsStr) -> io::Result<CString> {

@@ -1,7 +1,7 @@
 //! Probes through `perf_event_open(2)`: kprobes, uprobes and tracepoints.
 //!
 //! In: a symbol, an address, a file offset or a tracepoint's id. Out: the event's descriptor, to which `links` ties
-//! a program. Never attaches programs itself, never writes to tracefs.
+//! a program. Never attaches programs itself; writes to tracefs only for what there is no system call for.
 
 use std::ffi::CStr;
 use std::io;
@@ -130,6 +130,54 @@ impl Pmu {
             }
         }
         event_open(&mut attr, pid)
+    }
+}
+
+/// A return probe of tracefs, made by us. Dropping it takes it away, for which nothing may be attached to it any more.
+#[derive(Debug)]
+pub(crate) struct Named {
+    list: &'static str,
+    name: String,
+}
+
+/// The group of our return probes in tracefs.
+const GROUP: &str = "ksnoop_jit";
+
+/// Makes a return probe with room for so many calls at once, which `perf_event_open` has no word for: tracefs has
+/// (Documentation/trace/kprobetrace.rst). `place` is a symbol, `module:symbol` or an address with `0x`.
+pub(crate) fn open_return(place: &str, maxactive: u32) -> io::Result<(OwnedFd, Named)> {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("p{}_{number}", std::process::id());
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for list in [
+        "/sys/kernel/tracing/kprobe_events",
+        "/sys/kernel/debug/tracing/kprobe_events",
+    ] {
+        match append(list, &format!("r{maxactive}:{GROUP}/{name} {place}\n")) {
+            Ok(()) => {
+                let named = Named { list, name };
+                let event = open_tracepoint(GROUP, &named.name)?;
+                return Ok((event, named));
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn append(list: &str, line: &str) -> io::Result<()> {
+    use std::io::Write;
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(list)?
+        .write_all(line.as_bytes())
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // Nobody can be told, and what stays behind is a probe that nothing listens to.
+        let _ = append(self.list, &format!("-:{GROUP}/{}\n", self.name));
     }
 }
 

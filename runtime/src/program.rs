@@ -34,6 +34,11 @@ pub enum ProgramKind {
     Kprobe,
     /// A function's return.
     Kretprobe,
+    /// The same with room for more calls at once than the kernel gives by itself, which is ten, or two for each CPU.
+    KretprobeWith {
+        /// How many calls; at most 4096 (`KRETPROBE_MAXACTIVE_MAX`, kernel/trace/trace_probe.h).
+        maxactive: u32,
+    },
     /// Many functions with one program and a cookie each (fprobe).
     KprobeMulti {
         /// Entry and return in one program (6.10).
@@ -83,7 +88,7 @@ impl ProgramKind {
             ProgramKind::RawTp => "raw tracepoint",
             ProgramKind::Tracepoint => "tracepoint",
             ProgramKind::Kprobe => "kprobe",
-            ProgramKind::Kretprobe => "kretprobe",
+            ProgramKind::Kretprobe | ProgramKind::KretprobeWith { .. } => "kretprobe",
             ProgramKind::KprobeMulti { session: true, .. } => "kprobe.session",
             ProgramKind::KprobeMulti {
                 session: false,
@@ -119,6 +124,7 @@ impl ProgramKind {
             ProgramKind::Tracepoint => prog_type::TRACEPOINT,
             ProgramKind::Kprobe
             | ProgramKind::Kretprobe
+            | ProgramKind::KretprobeWith { .. }
             | ProgramKind::KprobeMulti { .. }
             | ProgramKind::Uprobe
             | ProgramKind::Uretprobe
@@ -143,6 +149,7 @@ impl ProgramKind {
             | ProgramKind::Tracepoint
             | ProgramKind::Kprobe
             | ProgramKind::Kretprobe
+            | ProgramKind::KretprobeWith { .. }
             | ProgramKind::Uprobe
             | ProgramKind::Uretprobe => 0,
         }
@@ -164,6 +171,7 @@ impl ProgramKind {
             | ProgramKind::Tracepoint
             | ProgramKind::Kprobe
             | ProgramKind::Kretprobe
+            | ProgramKind::KretprobeWith { .. }
             | ProgramKind::KprobeMulti { .. }
             | ProgramKind::Uprobe
             | ProgramKind::Uretprobe
@@ -171,9 +179,19 @@ impl ProgramKind {
         }
     }
 
+    /// How many calls at once a return probe is to have room for, if that was asked for.
+    pub(crate) fn maxactive(&self) -> Option<u32> {
+        if let ProgramKind::KretprobeWith { maxactive } = self {
+            Some(*maxactive)
+        } else {
+            None
+        }
+    }
+
     pub(crate) fn at_return(&self) -> bool {
         match self {
             ProgramKind::Kretprobe
+            | ProgramKind::KretprobeWith { .. }
             | ProgramKind::Uretprobe
             | ProgramKind::KprobeMulti {
                 session: false,

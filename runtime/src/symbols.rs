@@ -273,9 +273,9 @@ pub fn count_named(name: &str, module: Option<&str>) -> Count {
 /// Why `symbol` can't be probed. For error messages only: it reads lists that take the kernel long to write.
 pub fn explain(symbol: &Symbol) -> Traceable {
     let listed = in_list(&["/sys/kernel/debug/kprobes/blacklist"], |line| {
-        // "0xffffffff81000000-0xffffffff81000010\tname"
+        // "0xffffffff81000000-0xffffffff81000010\tname", and " [module]" behind it.
         let mut words = line.split(|b| *b == b'\t' || *b == b' ');
-        words.next_back() == Some(symbol.name.as_bytes())
+        words.nth(1) == Some(symbol.name.as_bytes())
     });
     if listed.as_ref().is_ok_and(|found| *found) {
         return Traceable::DenyListed;

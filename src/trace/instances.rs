@@ -26,6 +26,7 @@ pub(super) struct Instances {
     /// Every name that will be asked for, so that one pass is enough.
     stems: Vec<String>,
     found: RefCell<Option<BTreeMap<String, Vec<Symbol>>>>,
+    at: RefCell<BTreeMap<u64, Vec<Symbol>>>,
     all: bool,
 }
 
@@ -35,8 +36,19 @@ impl Instances {
         Instances {
             stems,
             found: RefCell::new(None),
+            at: RefCell::default(),
             all,
         }
+    }
+
+    /// Every name of the function that begins at an address.
+    pub(super) fn at(&self, address: u64) -> Result<Vec<Symbol>, Failure> {
+        if let Some(known) = self.at.borrow().get(&address) {
+            return Ok(known.clone());
+        }
+        let found = Symbols::new().at(address)?;
+        self.at.borrow_mut().insert(address, found.clone());
+        Ok(found)
     }
 
     /// Functions called so, or copies of functions called so, in any module.

@@ -85,7 +85,7 @@ impl<'a> Ladder<'a> {
             types,
             target,
             queries,
-            kernel: Kernel::new(types),
+            kernel: Kernel::new(types, cli.maxactive),
             found,
         }
     }
@@ -182,10 +182,13 @@ impl<'a> Ladder<'a> {
                 }
                 Ok(())
             }
-            Err(refused) => match refused.as_slice() {
-                [only] => Err(anyhow!("can't trace `{name}`: {only}").into()),
-                all => Err(anyhow!("can't trace `{name}`:\n  {}", all.join("\n  ")).into()),
-            },
+            Err(refused) => {
+                let why = explanation(&family.query).map_or(String::new(), |why| format!("\n{why}"));
+                match refused.as_slice() {
+                    [only] => Err(anyhow!("can't trace `{name}`: {only}{why}").into()),
+                    all => Err(anyhow!("can't trace `{name}`:\n  {}{why}", all.join("\n  ")).into()),
+                }
+            }
         }
     }
 
@@ -341,8 +344,7 @@ impl<'a> Ladder<'a> {
             match loaded.attach() {
                 Ok(attached) => (attached, Vec::new()),
                 Err(error) if error.another_kind_may_work() || rung.in_program() => {
-                    let why = explanation(query).map_or(String::new(), |why| format!(" ({why})"));
-                    return Ok(Tried::Refused(format!("{how}: {error}{why}")));
+                    return Ok(Tried::Refused(format!("{how}: {error}")));
                 }
                 Err(error) => return Err(explained(query, error)),
             }

@@ -298,6 +298,8 @@ const CALLS_AT_ONCE: usize = 256;
 /// What the running kernel calls things, looked up when needed.
 pub(super) struct Kernel<'a> {
     types: &'a Types,
+    /// Calls at once that kretprobes are to have room for.
+    maxactive: Option<u32>,
 }
 
 /// What is to be loaded and attached.
@@ -340,8 +342,8 @@ impl Specs {
 }
 
 impl<'a> Kernel<'a> {
-    pub(super) fn new(types: &'a Types) -> Kernel<'a> {
-        Kernel { types }
+    pub(super) fn new(types: &'a Types, maxactive: Option<u32>) -> Kernel<'a> {
+        Kernel { types, maxactive }
     }
 
     /// A constant of `enum bpf_attach_type`: distributions differ in which they have and what they are.
@@ -429,7 +431,10 @@ impl<'a> Kernel<'a> {
                 ret: true,
             }),
             ProgramKind::Kprobe => Ok(runtime::ProgramKind::Kprobe),
-            ProgramKind::Kretprobe => Ok(runtime::ProgramKind::Kretprobe),
+            ProgramKind::Kretprobe => Ok(match self.maxactive {
+                Some(maxactive) => runtime::ProgramKind::KretprobeWith { maxactive },
+                None => runtime::ProgramKind::Kretprobe,
+            }),
             ProgramKind::KprobeSession => Ok(runtime::ProgramKind::KprobeMulti {
                 session: true,
                 ret: false,

@@ -191,7 +191,7 @@ fn load_types(
                 ..
             },
         ) => {
-            for symbol in Symbols::new().at(address)? {
+            for symbol in instances.at(address)? {
                 add_symbol_module(types, &symbol)?;
             }
         }
@@ -338,7 +338,7 @@ impl Chooser<'_> {
             .filter(|symbol| module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node)))
             .collect();
         for symbol in &found {
-            for alias in Symbols::new().at(symbol.addr)? {
+            for alias in self.instances.at(symbol.addr)? {
                 if let Some(func) = self.described(&alias) {
                     let place = Place {
                         shown: name.node.clone(),
@@ -414,8 +414,8 @@ impl Chooser<'_> {
         wanted: &str,
         address: u64,
     ) -> Result<Result<Asked, Wrong>, Failure> {
-        let symbols = Symbols::new();
-        let here: Vec<Symbol> = symbols
+        let here: Vec<Symbol> = self
+            .instances
             .at(address)?
             .into_iter()
             .filter(|symbol| {
@@ -451,7 +451,7 @@ impl Chooser<'_> {
         .label("no such place");
         if let Some(symbol) = here.first() {
             diag = diag.note(format!("`{}` does, but BTF does not describe it", symbol.name));
-        } else if let Some(place) = symbols.resolve_addr(address) {
+        } else if let Some(place) = Symbols::new().resolve_addr(address) {
             diag = diag.note(format!("it is {:#x} bytes into `{}`", place.offset, place.name));
         }
         Ok(Err(vec![diag]))

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::case::{Case, Scope, Work};
 use crate::guest::{self, Guest, Need};
+use crate::output;
 use crate::tool::Tool;
 use crate::want::{Is, Want};
 
@@ -173,6 +174,32 @@ pub(crate) fn cases() -> Vec<Case> {
             cases.extend(case.both());
         }
     }
+    // A kretprobe has room for ten calls by itself here: the other returns would be lost.
+    cases.push(Case::new(
+        "kernel.maxactive",
+        "hrtimer_nanosleep(return)",
+        Work::Own(many_sleep),
+    ));
+    cases.push(Case::new(
+        "kernel.limit",
+        "*()",
+        Work::Ends {
+            status: 2,
+            says: vec!["more than 2000 are not traced at once", "--force"],
+        },
+    ));
+    // What tracing itself needs gets a breakpoint, never a trampoline.
+    cases.push(
+        Case::new(
+            "kernel.deny_list",
+            "_raw_spin_lock_irqsave(lock)",
+            Work::Ends {
+                status: 1,
+                says: vec!["tracing itself needs `_raw_spin_lock_irqsave`"],
+            },
+        )
+        .options(&["--attach", "fentry"]),
+    );
 
     // A tracepoint has no kprobe form.
     cases.push(
@@ -219,6 +246,35 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(refused("member", "ip_rcv(skb->lenn)", "len"));
     cases.push(refused("syntax", "ip_rcv(skb->len ~ 3)", "~"));
     cases
+}
+
+/// Thirty processes sleep in one function at once, and each of their returns is shown.
+fn many_sleep(guest: &Guest, query: &str) -> Result<()> {
+    let args = ["-v", "--attach", "kprobe", "--maxactive", "64", query].map(str::to_owned);
+    let mut tool = Tool::start(&guest.tool, &args)?;
+    tool.wait_attached()?;
+    let mut children = Vec::new();
+    for _ in 0..30 {
+        children.push(std::process::Command::new("sleep").arg("2").spawn()?);
+    }
+    let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
+    for mut child in children {
+        ensure!(child.wait()?.success(), "sleep(1) failed");
+    }
+    let missing = |text: &str| -> Option<u32> {
+        let events = output::events(text, true).ok()?;
+        let seen = |pid: &u32| events.iter().any(|event| event.pid == *pid);
+        pids.iter().copied().find(|pid| !seen(pid))
+    };
+    tool.wait_output(|text| missing(text).is_none());
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    if let Some(pid) = missing(&ended.stdout) {
+        anyhow::bail!("the return of process {pid} is missing\n{}", ended.stderr);
+    }
+    let left = std::fs::read_to_string("/sys/kernel/tracing/kprobe_events")?;
+    ensure!(!left.contains("ksnoop_jit"), "a probe is left in tracefs: {left}");
+    Ok(())
 }
 
 /// A UDP socket pair on the loopback interface; nobody else sends anything in a guest.
