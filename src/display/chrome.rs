@@ -65,6 +65,11 @@ impl Calls {
         out.push('[');
     }
 
+    /// The trace has events already. Calls that are open in it end as if they had begun before tracing did.
+    pub(super) fn go_on(&mut self) {
+        self.first = false;
+    }
+
     pub(super) fn end(&mut self, out: &mut String) {
         // What is still open when the run ends has no end; viewers draw it to the end of the trace.
         out.push_str("\n]\n");

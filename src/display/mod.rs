@@ -197,6 +197,11 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Goes on where another printer, of other layouts, has left off, instead of [`Printer::begin`].
+    pub fn go_on(&mut self) {
+        self.calls.go_on();
+    }
+
     /// Appends one record as text. Text and JSON end in a newline.
     pub fn event(&mut self, record: &[u8], out: &mut String, symbols: &dyn Symbols) {
         let paint = Paint::new(self.options.color);

@@ -181,6 +181,7 @@ impl<'a> Output<'a> {
             wanted: carried.wanted,
             failed: None,
         };
+        page.printer.go_on();
         page.set_clock();
         Output {
             page,

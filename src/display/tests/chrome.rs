@@ -197,6 +197,30 @@ fn ends_without_beginnings_and_beginnings_without_ends() {
 }
 
 #[test]
+fn a_second_printer_goes_on_with_the_trace() {
+    let types = Fixture::new().types();
+    let layouts = layouts();
+    let mut out = String::new();
+    for turn in 0..2 {
+        let mut printer = Printer::new(&types, &layouts, Options::new(Layout::Chrome));
+        match turn {
+            0 => printer.begin(&[], &mut out),
+            _ => printer.go_on(),
+        }
+        printer.event(
+            &record(&layouts[4], &[(0, 0, &7u64.to_le_bytes())]),
+            &mut out,
+            &NoSymbols,
+        );
+        if turn == 1 {
+            printer.end(&mut out);
+        }
+    }
+    let events: Vec<Value> = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
+    assert_eq!(events.len(), 2);
+}
+
+#[test]
 fn recursion_ends_as_often_as_it_began() {
     let mut events: Vec<(u32, u32, u32, u64)> = (0..1500).map(|time| (0, 5, 0, time)).collect();
     events.extend((0..1500).map(|time| (1, 5, 0, 10_000 + time)));
