@@ -8,6 +8,7 @@ mod ci;
 mod demo;
 mod host;
 mod matrix;
+mod side;
 mod startup;
 mod sweep;
 mod vm;
@@ -23,6 +24,7 @@ cargo xtask COMMAND
       -j N                          N guests at a time (default 2)
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
+  side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)
   bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
   verifier-sweep [OPTIONS]          let this kernel's verifier judge a query on each of many functions; attaches nothing
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         "matrix" => matrix::run(rest),
         "bench-startup" => startup::run(rest),
         "ci" => ci::run(rest),
+        "side-by-side" => side::run(rest),
         "verifier-sweep" => sweep::run(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");

@@ -265,11 +265,9 @@ fn cgroup(guest: &Guest, query: &str) -> Result<()> {
 fn follow(guest: &Guest, query: &str) -> Result<()> {
     let command = "/bin/bash -c 'echo nest > /sys/kernel/debug/ksj/run; (echo nest > /sys/kernel/debug/ksj/run; /bin/bash -c \"echo nest > /sys/kernel/debug/ksj/run; true\"); true'";
     let run = |options: &[&str]| -> Result<usize> {
-        let args = ["-c", command, query]
-            .iter()
-            .chain(options)
-            .map(|arg| (*arg).to_owned());
-        let ended = Tool::start(&guest.tool, &args.collect::<Vec<_>>())?.finish()?;
+        let mut args: Vec<String> = ["-c", command, query].map(str::to_owned).into();
+        args.extend(options.iter().map(|option| (*option).to_owned()));
+        let ended = Tool::start(&guest.tool, &args)?.finish()?;
         ensure!(
             ended.status.code() == Some(0),
             "it ended with {}: {}",

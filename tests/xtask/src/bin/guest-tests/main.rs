@@ -9,7 +9,9 @@ mod case;
 mod fixture;
 mod guest;
 mod kernel;
+mod ksnoop;
 mod output;
+mod side;
 mod tool;
 mod want;
 
@@ -37,6 +39,7 @@ fn run() -> Result<bool> {
     for arg in std::env::args().skip(1) {
         match arg.as_str() {
             "--list" => list = true,
+            "--side-by-side" => return side::run(&std::env::current_exe()?.with_file_name("ksnoop-jit")),
             // For work on one fault: no further tests after a failure.
             "-x" => stop = true,
             _ => filter = arg,
@@ -45,6 +48,7 @@ fn run() -> Result<bool> {
     let cases: Vec<Case> = kernel::cases()
         .into_iter()
         .chain(fixture::cases())
+        .chain(ksnoop::cases())
         .filter(|case| case.name.contains(&filter))
         .collect();
     if list {
