@@ -58,6 +58,15 @@ pub(crate) struct Cli {
     /// Keys that an aggregation has room for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) max_keys: Option<u32>,
+    /// Show the kernel's call stack with each event
+    #[arg(short = 'k', long)]
+    pub(crate) kernel_stack: bool,
+    /// Write aggregated stacks as flame graphs want them: `outer;inner 12`
+    #[arg(long)]
+    pub(crate) folded: bool,
+    /// Show the process's call stack with each event
+    #[arg(short = 'U', long)]
+    pub(crate) user_stack: bool,
     /// Size of the ring buffer in pages
     #[arg(short = 'P', long, value_name = "PAGES")]
     pub(crate) pages: Option<u32>,

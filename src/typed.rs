@@ -165,6 +165,11 @@ pub enum Source {
         /// How many, a `long` or an `unsigned long`.
         length: Expr,
     },
+    /// The call stack.
+    Stack {
+        /// Of the process, else of the kernel.
+        user: bool,
+    },
     /// A text that is known already.
     Literal(Vec<u8>),
 }
@@ -620,7 +625,7 @@ impl Source {
                 pointer.walk(visit);
                 length.walk(visit);
             }
-            Source::Comm | Source::Literal(_) => {}
+            Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
         }
     }
 }

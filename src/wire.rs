@@ -9,8 +9,8 @@ use crate::types::TypeId;
 mod aggregate;
 
 pub use aggregate::{
-    AggregateLayout, HIST_ZERO, HITS, KEY_MAX, Measure, MeasureLayout, StackPart, Unit, VALUE_HEADER,
-    VALUE_MAX, extreme_mask,
+    AggregateLayout, HIST_ZERO, HITS, KEY_MAX, Measure, MeasureLayout, Unit, VALUE_HEADER, VALUE_MAX,
+    extreme_mask,
 };
 
 /// Byte offset of the event number (`u32`, the layout's [`RecordLayout::event`]).
@@ -33,6 +33,9 @@ pub const FAULT: u32 = 0;
 pub const LENGTH: u32 = 4;
 /// In an item: byte offset of its value. After a fault, the address that could not be used lies here (`u64`).
 pub const VALUE: u32 = 8;
+
+/// Frames at the inner end of a kernel stack that may be the tracer's own: its program, and what runs that.
+pub const OWN_FRAMES: u32 = 8;
 
 /// When in a call an event is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +114,14 @@ pub enum ValueLayout {
         /// Room in bytes.
         capacity: u32,
     },
+    /// A call stack: return addresses, innermost first, `u64` each; how many bytes of them there are is at [`LENGTH`]. A user's
+    /// has a `u64` before them: the process id. The kernel's has room for [`OWN_FRAMES`] more than `depth`.
+    Stack {
+        /// Frames that are shown.
+        depth: u32,
+        /// Of the process, else of the kernel.
+        user: bool,
+    },
     /// Raw memory (`buf(p, n)`): up to `capacity` bytes; how many is at [`LENGTH`].
     Buffer {
         /// Room in bytes.
@@ -171,6 +182,8 @@ impl ValueLayout {
             ValueLayout::Pointee { copied, .. } => 8 + copied,
             ValueLayout::Bytes { copied, .. } => *copied,
             ValueLayout::String { capacity } | ValueLayout::Buffer { capacity } => *capacity,
+            ValueLayout::Stack { depth, user: true } => 8 * (1 + depth),
+            ValueLayout::Stack { depth, user: false } => 8 * (depth + OWN_FRAMES),
         };
         // A fault stores an address, so there is always room for one.
         VALUE + value.max(8).next_multiple_of(8)

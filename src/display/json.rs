@@ -287,6 +287,19 @@ fn write(out: &mut String, leaf: &Leaf<'_>) {
             rest(out, bytes, *tail);
             out.push('}');
         }
+        Leaf::Stack(frames) => {
+            out.push('[');
+            for (index, frame) in frames.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                match &frame.symbol {
+                    Some(symbol) => located(out, frame.address, symbol),
+                    None => address(out, frame.address),
+                }
+            }
+            out.push(']');
+        }
         Leaf::Ip4(_) | Leaf::Ip6(_) | Leaf::Mac(_) => {
             out.push('"');
             leaf::write(out, leaf);

@@ -10,7 +10,7 @@ use super::Symbol;
 use super::digits::{push_hex, push_i128, push_u128};
 use super::escape;
 use super::shape::Enum;
-use super::sink::{Brackets, Cut, Leaf, Tail};
+use super::sink::{Brackets, Cut, Frame, Leaf, Tail};
 
 /// Appends the value.
 pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
@@ -97,6 +97,16 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
         }
         Leaf::Ip4(bytes) => write!(out, "{}", Ipv4Addr::from(*bytes)),
         Leaf::Ip6(bytes) => write!(out, "{}", Ipv6Addr::from(*bytes)),
+        Leaf::Stack([]) => out.write_str(NO_STACK),
+        Leaf::Stack(frames) => {
+            for (index, at) in frames.iter().enumerate() {
+                if index > 0 {
+                    out.push_str(" < ");
+                }
+                frame(out, at);
+            }
+            Ok(())
+        }
         Leaf::Mac([a, b, c, d, e, f]) => write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
         Leaf::List(next, prev) => {
             list_link(out, "{.next=", *next);
@@ -224,5 +234,21 @@ pub(super) fn flags(out: &mut String, e: &Enum, value: u128, escape: fn(&mut Str
     if unnamed != 0 || value == 0 {
         separate(out);
         push_hex(out, unnamed);
+    }
+}
+
+/// What stands for a stack without frames: a kernel thread has none of the user's.
+pub(super) const NO_STACK: &str = "<no stack>";
+
+/// Appends a frame: `vfs_read+0x1c`, or its address.
+pub(super) fn frame(out: &mut String, frame: &Frame<'_>) {
+    match &frame.symbol {
+        Some(at) => {
+            let _ = symbol(out, at);
+        }
+        None => {
+            // Writing to a string can't fail.
+            let _ = write!(out, "{:#x}", frame.address);
+        }
     }
 }

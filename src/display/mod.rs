@@ -18,6 +18,7 @@ mod number;
 mod paint;
 mod shape;
 mod sink;
+mod stack;
 mod text;
 mod time;
 mod walk;
@@ -108,6 +109,11 @@ impl Options {
 pub trait Symbols {
     /// The symbol that an address lies in, if one is known.
     fn resolve(&self, address: u64) -> Option<Symbol<'_>>;
+
+    /// The symbol that an address of a process lies in, if one is known.
+    fn resolve_user(&self, _pid: u32, _address: u64) -> Option<Symbol<'_>> {
+        None
+    }
 }
 
 /// Where an address lies.
@@ -323,7 +329,8 @@ impl Plan {
                     ValueLayout::Scalar
                     | ValueLayout::Bytes { .. }
                     | ValueLayout::String { .. }
-                    | ValueLayout::Buffer { .. } => None,
+                    | ValueLayout::Buffer { .. }
+                    | ValueLayout::Stack { .. } => None,
                 },
                 hint: name_hint(&item.label),
             })

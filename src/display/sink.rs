@@ -135,6 +135,15 @@ pub(super) struct Mark {
     pub(super) empty: bool,
 }
 
+/// One frame of a call stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame<'x> {
+    /// Where it goes on when what it called returns.
+    pub(super) address: u64,
+    /// Where that lies.
+    pub(super) symbol: Option<Symbol<'x>>,
+}
+
 /// A value without parts.
 pub(super) enum Leaf<'x> {
     /// No value.
@@ -187,6 +196,8 @@ pub(super) enum Leaf<'x> {
     Ip6([u8; 16]),
     /// A MAC address.
     Mac([u8; 6]),
+    /// A call stack, innermost frame first.
+    Stack(&'x [Frame<'x>]),
     /// A `struct list_head`: next and previous.
     List(u64, u64),
     /// A struct, union or array that lies deeper than is to be shown.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::digits::{padded, push_hex, spaces};
 use super::leaf::{self, TRUNCATED};
 use super::paint::{Paint, Style};
-use super::sink::{Brackets, Cut, Event, Label, Leaf, Mark, Sink, Tail};
+use super::sink::{Brackets, Cut, Event, Frame, Label, Leaf, Mark, Sink, Tail};
 
 /// Columns before a value's label.
 const LABEL_INDENT: usize = 35;
@@ -66,6 +66,19 @@ impl<'o> TextSink<'o> {
             self.out.push('\n');
         }
         spaces(self.out, VALUE_INDENT + self.level);
+    }
+
+    /// A line for each frame.
+    fn stack(&mut self, frames: &[Frame<'_>]) {
+        if frames.is_empty() {
+            self.out.push_str(leaf::NO_STACK);
+        }
+        for (index, frame) in frames.iter().enumerate() {
+            if index > 0 {
+                self.line(VALUE_INDENT + self.level);
+            }
+            leaf::frame(self.out, frame);
+        }
     }
 
     fn dump(&mut self, bytes: &[u8], tail: Tail) {
@@ -177,6 +190,7 @@ impl Sink for TextSink<'_> {
         self.cast(cast);
         match leaf {
             Leaf::Void => self.out.push_str("(void)"),
+            Leaf::Stack(frames) => self.stack(frames),
             Leaf::Dump(bytes, tail) => self.dump(bytes, tail),
             Leaf::Signed(_)
             | Leaf::Unsigned(_)

@@ -11,6 +11,7 @@ use super::bytes::{all_zero, bits, c_string, read_le, u32_at, u64_at};
 use super::leaf::err_ptr;
 use super::shape::{Hint, Member, Shape, ShapeKind, Shapes};
 use super::sink::{Brackets, Cut, Label, Leaf, Sink, Tail};
+use super::stack;
 use super::{Options, Symbols};
 
 /// What is worked out once for each value of a layout.
@@ -170,6 +171,11 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 };
                 self.sink.leaf(cast, leaf);
                 whole.then_some(())
+            }
+            ValueLayout::Stack { depth, user } => {
+                let (frames, complete) = stack::item(value, length, *depth, *user, self.symbols)?;
+                self.sink.leaf(None, Leaf::Stack(&frames));
+                complete.then_some(())
             }
             ValueLayout::Buffer { capacity } => {
                 let wanted = length.min(*capacity);

@@ -204,7 +204,10 @@ impl Lower<'_> {
                 let (what, most) = match item.value {
                     ValueLayout::String { capacity } => (Read::String, capacity - 1),
                     ValueLayout::Buffer { capacity } => (Read::Bytes, capacity),
-                    ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => {
+                    ValueLayout::Scalar
+                    | ValueLayout::Pointee { .. }
+                    | ValueLayout::Bytes { .. }
+                    | ValueLayout::Stack { .. } => {
                         unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
                     }
                 };
@@ -227,6 +230,15 @@ impl Lower<'_> {
                     self.b
                         .store(Width::B4, spot.base, spot.at + wire::LENGTH as i16, full);
                 }
+            }
+            (Source::Stack { user }, ValueLayout::Stack { depth, .. }) => {
+                self.at(item.span, format!("key {}", item.label));
+                let spot = self.spot_in(room, layout);
+                let to = self.b.add(spot.base, i32::from(spot.at + value_at));
+                let bytes = self.stack(to, *depth, *user);
+                let spot = self.spot_in(room, layout);
+                self.b
+                    .store(Width::B4, spot.base, spot.at + wire::LENGTH as i16, bytes);
             }
             (Source::Literal(text), _) => {
                 self.at(item.span, format!("key {}", item.label));
@@ -255,15 +267,32 @@ impl Lower<'_> {
             },
             (
                 Source::Value(_),
-                ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. },
+                ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::Buffer { .. }
+                | ValueLayout::Stack { .. },
+            )
+            | (
+                Source::Stack { .. },
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::String { .. }
+                | ValueLayout::Buffer { .. },
             )
             | (
                 Source::Memory(_),
-                ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Buffer { .. },
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Buffer { .. }
+                | ValueLayout::Stack { .. },
             )
             | (
                 Source::Sized { .. },
-                ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. },
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::Stack { .. },
             ) => {
                 unreachable!("bug in ksnoop-jit: a layout that does not fit a key")
             }
@@ -338,6 +367,7 @@ impl Lower<'_> {
             ValueLayout::Scalar
             | ValueLayout::Bytes { .. }
             | ValueLayout::Pointee { .. }
+            | ValueLayout::Stack { .. }
             | ValueLayout::Buffer { .. } => {
                 let size = item.value.item_size();
                 self.copy_small(at, 0, to.base, to.at, size);
@@ -630,7 +660,6 @@ fn layout(
         // A map has no keys of nothing.
         key_size: key_size.max(8),
         keys,
-        stacks: Vec::new(),
         value_size,
         measures,
     }

@@ -76,7 +76,11 @@ fn program<'a>(
         .flat_map(|event| &event.items)
         .filter_map(|item| match &item.source {
             Source::Value(expr) => Some(expr),
-            Source::Memory(_) | Source::Comm | Source::Sized { .. } | Source::Literal(_) => None,
+            Source::Memory(_)
+            | Source::Comm
+            | Source::Stack { .. }
+            | Source::Sized { .. }
+            | Source::Literal(_) => None,
         })
         .collect();
     // A task that can't be read is not followed; there is nobody to tell.

@@ -177,7 +177,10 @@ impl Lower<'_> {
                 let (what, most) = match item.value {
                     ValueLayout::String { capacity } => (Read::String, capacity - 1),
                     ValueLayout::Buffer { capacity } => (Read::Bytes, capacity),
-                    ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => {
+                    ValueLayout::Scalar
+                    | ValueLayout::Pointee { .. }
+                    | ValueLayout::Bytes { .. }
+                    | ValueLayout::Stack { .. } => {
                         unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
                     }
                 };
@@ -193,6 +196,12 @@ impl Lower<'_> {
                 let full = (what == Read::Bytes).then_some(full);
                 self.copied(status, pointer, record, here, full);
                 return;
+            }
+            (Source::Stack { user }, ValueLayout::Stack { depth, .. }) => {
+                self.at(item.span, item.label.clone());
+                let to = self.b.add(record, i32::from(place));
+                let bytes = self.stack(to, *depth, *user);
+                self.b.store(Width::B4, record, length, bytes);
             }
             (Source::Literal(text), _) => {
                 self.at(item.span, format!("show {}", item.label));
@@ -215,16 +224,31 @@ impl Lower<'_> {
                     self.copy_small(slot, from.offset as i16, record, place, *copied);
                 }
             },
-            (Source::Value(_), ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. })
+            (
+                Source::Value(_),
+                ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. },
+            )
+            | (
+                Source::Stack { .. },
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::String { .. }
+                | ValueLayout::Buffer { .. },
+            )
             | (
                 Source::Sized { .. },
-                ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. },
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::Stack { .. },
             )
             | (
                 Source::Memory(_),
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::String { .. }
+                | ValueLayout::Stack { .. }
                 | ValueLayout::Buffer { .. },
             ) => unreachable!("bug in ksnoop-jit: a layout that does not fit its source"),
         }
@@ -350,7 +374,7 @@ fn pointers(item: &Item) -> Vec<&Expr> {
             Lower::chain(pointer, &mut out);
             Lower::chain(length, &mut out);
         }
-        Source::Comm | Source::Literal(_) => {}
+        Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
     }
     out
 }

@@ -19,6 +19,7 @@ mod items;
 mod memory;
 mod neighbours;
 mod program;
+mod stack;
 mod stash;
 mod text;
 mod user;

@@ -196,7 +196,7 @@ fn loads<'e>(source: &'e Source, visit: &mut dyn FnMut(&'e Expr)) {
             loads_of(pointer, visit);
             loads_of(length, visit);
         }
-        Source::Comm | Source::Literal(_) => {}
+        Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
     }
 }
 

@@ -90,7 +90,7 @@ fn reads_memory(source: &Source) -> bool {
         Source::Value(expr) => expr_reads(expr),
         Source::Memory(place) => place_reads(place),
         Source::Sized { .. } => true,
-        Source::Comm | Source::Literal(_) => false,
+        Source::Comm | Source::Literal(_) | Source::Stack { .. } => false,
     }
 }
 

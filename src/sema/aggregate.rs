@@ -431,6 +431,15 @@ impl Sema<'_> {
         };
         let (expr, forced) = self.phase_call(expr)?;
         let label = self.label(expr);
+        if let Some(stack) = self.call_stack(expr, true, label.clone()) {
+            let mut item = stack?;
+            if let Some(forced) = forced {
+                item.when = forced;
+                parts.forced.push(item.span);
+            }
+            parts.keys.push(item);
+            return Ok(());
+        }
         // A condition is a key as well: whether it holds.
         let operand = self.operand(expr)?;
         let mut item = self.show(operand, label, None, expr.span)?;
@@ -451,7 +460,10 @@ impl Sema<'_> {
                     capacity: full.saturating_add(1).min(string),
                 }
             }
-            (_, value @ (ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. })) => {
+            (
+                _,
+                value @ (ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. }),
+            ) => {
                 if let ValueLayout::Bytes { copied, full } = value
                     && (copied < full || full > 64)
                 {

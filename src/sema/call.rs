@@ -127,6 +127,14 @@ impl Sema<'_> {
                 )
                 .label("not inside an expression"),
             ),
+            name if super::stack::is_stack(name).is_some() => self.report(
+                Diagnostic::error(
+                    Code::MisplacedCall,
+                    span,
+                    format!("`{name}` is an item or a key of its own"),
+                )
+                .label("not inside an expression"),
+            ),
             name if aggregate::is_function(name) => self.report(
                 Diagnostic::error(
                     Code::MisplacedCall,
@@ -142,7 +150,10 @@ impl Sema<'_> {
                     format!("there is no function `{name}`"),
                 )
                 .label("a query can't call functions of the kernel, and this is no built-in one");
-                let known = FUNCTIONS.iter().chain(&aggregate::FUNCTIONS);
+                let known = FUNCTIONS
+                    .iter()
+                    .chain(&aggregate::FUNCTIONS)
+                    .chain(&[("kstack", "kstack()"), ("ustack", "ustack()")]);
                 let near = nearest(name, known.map(|(name, _)| *name));
                 if let Some(near) = near.first() {
                     diag = diag.help(format!("did you mean `{near}`?"));

@@ -193,6 +193,7 @@ impl Sema<'_> {
         }
         let (what, label) = match item.source {
             Source::Comm | Source::Literal(_) => ("a string".to_string(), "this is a string".to_string()),
+            Source::Stack { .. } => ("a stack".to_string(), "this is a stack".to_string()),
             Source::Value(_) | Source::Memory(_) | Source::Sized { .. } => {
                 let name = spell(self.types, &item.ty);
                 (format!("type `{name}`"), format!("its type is `{name}`"))
@@ -252,6 +253,7 @@ impl Sema<'_> {
         let size = size_of(self.types, &item.ty);
         match &item.source {
             Source::Comm | Source::Literal(_) => return matches!(format, Format::String | Format::Dump),
+            Source::Stack { .. } => return false,
             Source::Sized { length, .. } => {
                 let bytes = length.constant();
                 return match (&item.value, format) {
@@ -265,7 +267,11 @@ impl Sema<'_> {
         }
         let bits = match &item.source {
             Source::Value(expr) => matches!(&expr.kind, ExprKind::Load(place) if place.bits.is_some()),
-            Source::Memory(_) | Source::Sized { .. } | Source::Comm | Source::Literal(_) => false,
+            Source::Memory(_)
+            | Source::Sized { .. }
+            | Source::Comm
+            | Source::Literal(_)
+            | Source::Stack { .. } => false,
         };
         match kind {
             Class::Int { bytes, .. } => match format {

@@ -102,6 +102,24 @@ impl Sema<'_> {
             }
             return Ok(());
         }
+        let name = match &item.label {
+            Some(label) => label.node.clone(),
+            None => self.label(expr),
+        };
+        if let Some(stack) = self.call_stack(expr, false, name) {
+            let mut shown = stack?;
+            if let Some(format) = &item.format {
+                return self.report(
+                    Diagnostic::error(Code::BadFormat, format.span, "a stack is shown as symbols")
+                        .label("so it has no format"),
+                );
+            }
+            if let Some(forced) = forced {
+                shown.when = forced;
+            }
+            parts.items.push(shown);
+            return Ok(());
+        }
         if is_condition(expr) {
             if let Some(format) = &item.format {
                 return self.report(
@@ -459,7 +477,10 @@ impl Sema<'_> {
         let tagged = matches!(expr.ty, CType::Btf(id) if self.types.has_type_tag(id, "user"));
         let followed = match layout {
             ValueLayout::Pointee { .. } | ValueLayout::String { .. } => true,
-            ValueLayout::Scalar | ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } => false,
+            ValueLayout::Scalar
+            | ValueLayout::Bytes { .. }
+            | ValueLayout::Buffer { .. }
+            | ValueLayout::Stack { .. } => false,
         };
         if !followed
             || tagged

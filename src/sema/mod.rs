@@ -16,6 +16,7 @@ mod layout;
 mod name;
 mod place;
 mod sized;
+mod stack;
 mod strings;
 mod target;
 #[cfg(test)]
@@ -37,6 +38,17 @@ pub struct Limits {
     pub bytes: u32,
     /// Bytes of a string, its NUL included.
     pub string: u32,
+    /// Stacks that come with each event.
+    pub stacks: Stacks,
+}
+
+/// Which call stacks come with each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stacks {
+    /// The kernel's.
+    pub kernel: bool,
+    /// The process's.
+    pub user: bool,
 }
 
 impl Default for Limits {
@@ -44,6 +56,7 @@ impl Default for Limits {
         Limits {
             bytes: 4096,
             string: 512,
+            stacks: Stacks::default(),
         }
     }
 }
@@ -102,7 +115,10 @@ pub fn resolve_for(
         sema.aggregation(query)
             .map(|(event, aggregate)| (vec![event], Some(aggregate)))
     } else {
-        sema.events(query).map(|events| (events, None))
+        sema.events(query).map(|mut events| {
+            stack::add(&mut events, limits.stacks, query.target.span);
+            (events, None)
+        })
     };
     let failed = sema.diags.iter().any(|diag| diag.severity == Severity::Error);
     let mut diags = sema.diags;

@@ -21,6 +21,7 @@ pub(super) struct Aggregates<'a> {
     layouts: Vec<AggregateLayout>,
     maps: Maps,
     interval: Option<Duration>,
+    folded: bool,
     /// When the next print is due.
     next: Option<Instant>,
 }
@@ -42,6 +43,7 @@ impl<'a> Aggregates<'a> {
             layouts,
             maps: maps.clone(),
             interval,
+            folded: cli.folded,
             next: interval.map(|interval| Instant::now() + interval),
         }
     }
@@ -94,7 +96,12 @@ impl<'a> Aggregates<'a> {
                 .into_iter()
                 .map(|(key, values)| RawRow { key, values })
                 .collect();
-            AggregatePrinter::new(self.types, &whole, options.clone()).print(&rows, columns, out, symbols);
+            let mut printer = AggregatePrinter::new(self.types, &whole, options.clone());
+            if self.folded {
+                printer.folded(&rows, out, symbols);
+            } else {
+                printer.print(&rows, columns, out, symbols);
+            }
         }
         Ok(())
     }

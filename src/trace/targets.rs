@@ -8,7 +8,7 @@ use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::{self, TargetKind};
 use ksnoop_jit::select::{self, Names};
-use ksnoop_jit::sema::{self, Limits};
+use ksnoop_jit::sema::{self, Limits, Stacks};
 use ksnoop_jit::span::Span;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::{Func, Types};
@@ -130,6 +130,10 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
         string: cli
             .max_string
             .map_or(limits.string, |bytes| bytes.clamp(2, 1 << 14)),
+        stacks: Stacks {
+            kernel: cli.kernel_stack,
+            user: cli.user_stack,
+        },
     };
     let images = programs::open(cli, parsed.iter().map(|(_, query)| query), types)?;
     let chooser = Chooser {

@@ -33,10 +33,8 @@ pub struct AggregateLayout {
     pub phase: Phase,
     /// Size of a key in the map, in bytes. Without keys it is 8 zero bytes.
     pub key_size: u32,
-    /// The keys as they are shown. Offsets are from the start of the key after [`AggregateLayout::stacks`] has been put in.
+    /// The keys. Offsets are from the start of the key.
     pub keys: Vec<ItemLayout>,
-    /// Which parts of a key stand for a call stack that is kept elsewhere, in order.
-    pub stacks: Vec<StackPart>,
     /// Size of one CPU's value in bytes, a multiple of 8.
     pub value_size: u32,
     /// What is measured, in the order it is shown.
@@ -56,21 +54,8 @@ impl AggregateLayout {
             && self.phase == other.phase
             && self.key_size == other.key_size
             && keys(self) == keys(other)
-            && self.stacks == other.stacks
             && self.measures == other.measures
     }
-}
-
-/// A call stack in a key: in the map's key lies an item with a `u64`, the stack's number, where the shown key has an item with
-/// the stack itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StackPart {
-    /// The map that has the stacks by their number.
-    pub map: String,
-    /// Byte offset of the item in the map's key.
-    pub offset: u32,
-    /// Bytes of the stack: a value of the map.
-    pub size: u32,
 }
 
 /// One measured number, or one histogram.

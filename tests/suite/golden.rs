@@ -209,13 +209,6 @@ fn describe_aggregate(layout: &AggregateLayout, types: &Types, out: &mut String)
         layout.value_size
     );
     describe_items(&layout.keys, types, out);
-    for stack in &layout.stacks {
-        let _ = writeln!(
-            out,
-            "  +{} a stack of {} bytes in {}",
-            stack.offset, stack.size, stack.map
-        );
-    }
     for measure in &layout.measures {
         let sign = if measure.signed { "signed" } else { "unsigned" };
         let _ = writeln!(
@@ -248,6 +241,10 @@ fn describe_items(items: &[ItemLayout], types: &Types, out: &mut String) {
             ValueLayout::Bytes { copied, full } => format!("{copied} of {full} bytes"),
             ValueLayout::String { capacity } => format!("string of at most {capacity} bytes"),
             ValueLayout::Buffer { capacity } => format!("at most {capacity} bytes"),
+            ValueLayout::Stack { depth, user } => {
+                let whose = if *user { "the user's" } else { "the kernel's" };
+                format!("{whose} stack of at most {depth} frames")
+            }
         };
         let format = item
             .format
@@ -285,6 +282,11 @@ fn made_up_rows(layout: &AggregateLayout) -> Vec<RawRow> {
                     | ValueLayout::Pointee { .. }
                     | ValueLayout::Bytes { .. }
                     | ValueLayout::Buffer { .. } => put(&mut key, value, &(number + 1).to_le_bytes()),
+                    ValueLayout::Stack { user, .. } => {
+                        put(&mut key, item.offset + wire::LENGTH, &8u32.to_le_bytes());
+                        let frame = 0xffff_ffff_8100_0000 + number;
+                        put(&mut key, value + 8 * u32::from(*user), &frame.to_le_bytes());
+                    }
                 }
             }
             let mut values = Vec::new();
@@ -375,6 +377,12 @@ pub(super) fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
                     &(text.len() as u32).to_le_bytes(),
                 );
                 put(&mut record, value, text);
+            }
+            ValueLayout::Stack { user, .. } => {
+                put(&mut record, item.offset + wire::LENGTH, &16u32.to_le_bytes());
+                let frames = value + 8 * u32::from(*user);
+                put(&mut record, frames, &0xffff_ffff_8100_0010u64.to_le_bytes());
+                put(&mut record, frames + 8, &0xffff_ffff_8100_0020u64.to_le_bytes());
             }
             ValueLayout::Buffer { capacity } => {
                 put(&mut record, item.offset + wire::LENGTH, &capacity.to_le_bytes());

@@ -8,25 +8,26 @@ mod merge;
 mod unit;
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::Types;
-use crate::wire::{AggregateLayout, ItemLayout, Measure, MeasureLayout, ValueLayout};
+use crate::wire::{self, AggregateLayout, ItemLayout, Measure, MeasureLayout, ValueLayout};
 
-use super::bytes::{c_string, u64_at};
+use super::bytes::{c_string, u32_at, u64_at};
 use super::compact::CompactSink;
 use super::paint::Paint;
 use super::shape::{Shapes, name_hint};
-use super::sink::Label;
+use super::sink::{Frame, Label};
 use super::walk::{ItemPlan, Walker};
 use super::{Layout, Options, Symbols, escape};
+use super::{leaf, stack};
 
 pub use merge::{Bucket, Measured, Row};
 
 /// One key of a map, and its value on each CPU, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRow {
-    /// The key, its stacks put in.
+    /// The key.
     pub key: Vec<u8>,
     /// The values, [`AggregateLayout::value_size`] bytes each.
     pub values: Vec<u8>,
@@ -38,6 +39,24 @@ pub struct AggregatePrinter<'a> {
     keys: Vec<ItemPlan>,
     shapes: Shapes<'a>,
     options: Options,
+}
+
+/// A key as text.
+enum KeyText {
+    /// On one line.
+    Word(String),
+    /// A stack: its frames, innermost first.
+    Stack(Vec<String>),
+}
+
+impl KeyText {
+    /// What stands in a line; a stack is too long for one.
+    fn word(&self) -> &str {
+        match self {
+            KeyText::Word(word) => word,
+            KeyText::Stack(_) => "",
+        }
+    }
 }
 
 /// Columns before a row of a table.
@@ -86,7 +105,7 @@ impl<'a> AggregatePrinter<'a> {
     /// Appends all rows: as JSON, one object a line; else as text that is at most `width` columns wide, if keys and numbers leave
     /// room for it, and ends in an empty line. A Chrome trace has no place for them.
     pub fn print(&mut self, raw: &[RawRow], width: usize, out: &mut String, symbols: &dyn Symbols) {
-        let rows = self.rows(raw);
+        let rows = self.rows(&self.shown(raw, symbols));
         match self.options.format {
             Layout::Text | Layout::Compact => self.text(&rows, width, out, symbols),
             Layout::Json => {
@@ -98,8 +117,38 @@ impl<'a> AggregatePrinter<'a> {
         }
     }
 
+    /// The rows with the stacks in their keys as they are shown. What differs only in the tracer's own frames, or behind the last one
+    /// that is shown, is one row.
+    fn shown(&self, raw: &[RawRow], symbols: &dyn Symbols) -> Vec<RawRow> {
+        let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for row in raw {
+            let mut key = row.key.clone();
+            for layout in &self.layout.keys {
+                if let ValueLayout::Stack { user, .. } = layout.value {
+                    let frames = frames(layout, &row.key, symbols);
+                    let addresses: Vec<u8> = frames.iter().flat_map(|f| f.address.to_le_bytes()).collect();
+                    let value = layout.offset + wire::VALUE + if user { 8 } else { 0 };
+                    let end = layout.offset + layout.value.item_size();
+                    if let Some(part) = key.get_mut(value as usize..end as usize) {
+                        part.fill(0);
+                        let length = addresses.len().min(part.len());
+                        part[..length].copy_from_slice(&addresses[..length]);
+                    }
+                    let at = (layout.offset + wire::LENGTH) as usize;
+                    if let Some(part) = key.get_mut(at..at + 4) {
+                        part.copy_from_slice(&(addresses.len() as u32).to_le_bytes());
+                    }
+                }
+            }
+            rows.entry(key).or_default().extend_from_slice(&row.values);
+        }
+        rows.into_iter()
+            .map(|(key, values)| RawRow { key, values })
+            .collect()
+    }
+
     fn text(&mut self, rows: &[Row], width: usize, out: &mut String, symbols: &dyn Symbols) {
-        let keys: Vec<Vec<String>> = rows.iter().map(|row| self.key_texts(row, symbols)).collect();
+        let keys: Vec<Vec<KeyText>> = rows.iter().map(|row| self.key_texts(row, symbols)).collect();
         escape::plain(out, &self.names());
         out.push('\n');
         if rows.is_empty() {
@@ -107,19 +156,107 @@ impl<'a> AggregatePrinter<'a> {
             out.push_str("nothing was counted\n\n");
             return;
         }
-        self.table(rows, &keys, out);
-        for (index, measure) in self.layout.measures.iter().enumerate() {
+        if self.layout.keys.iter().any(is_stack) {
             for (row, keys) in rows.iter().zip(&keys) {
-                if let Some(Measured::Histogram(buckets)) = row.measures.get(index) {
-                    out.push_str(INDENT);
-                    escape::plain(out, &measure.label);
-                    self.key_line(keys, out);
-                    out.push('\n');
-                    histogram::print(buckets, row.hits, measure, width, out);
+                self.block(row, keys, width, out);
+            }
+        } else {
+            self.table(rows, &keys, out);
+            for (index, measure) in self.layout.measures.iter().enumerate() {
+                for (row, keys) in rows.iter().zip(&keys) {
+                    if let Some(Measured::Histogram(buckets)) = row.measures.get(index) {
+                        out.push_str(INDENT);
+                        escape::plain(out, &measure.label);
+                        self.key_line(keys, out);
+                        out.push('\n');
+                        histogram::print(buckets, row.hits, measure, width, out);
+                    }
                 }
             }
         }
         out.push('\n');
+    }
+
+    /// A row whose key is a stack: its numbers on a line, then a line for each frame, then its histograms.
+    fn block(&self, row: &Row, keys: &[KeyText], width: usize, out: &mut String) {
+        let mut gap = "";
+        out.push_str(INDENT);
+        for (measure, measured) in self.layout.measures.iter().zip(&row.measures) {
+            if !is_histogram(measure.measure) {
+                out.push_str(gap);
+                escape::plain(out, &measure.label);
+                out.push_str(" = ");
+                out.push_str(&unit::measured(measured, measure));
+                gap = ", ";
+            }
+        }
+        for (plan, key) in self.keys.iter().zip(keys) {
+            if let KeyText::Word(word) = key {
+                out.push_str(gap);
+                out.push_str(&plan.label.text);
+                out.push_str(" = ");
+                out.push_str(word);
+                gap = ", ";
+            }
+        }
+        out.push('\n');
+        for (plan, key) in self.keys.iter().zip(keys) {
+            if let KeyText::Stack(frames) = key {
+                out.push_str(INDENT);
+                out.push_str(&plan.label.text);
+                out.push_str(if frames.is_empty() { " <no stack>\n" } else { "\n" });
+                for frame in frames {
+                    out.push_str(INDENT);
+                    out.push_str(INDENT);
+                    out.push_str(frame);
+                    out.push('\n');
+                }
+            }
+        }
+        for (measure, measured) in self.layout.measures.iter().zip(&row.measures) {
+            if let Measured::Histogram(buckets) = measured {
+                out.push_str(INDENT);
+                escape::plain(out, &measure.label);
+                out.push('\n');
+                histogram::print(buckets, row.hits, measure, width, out);
+            }
+        }
+    }
+
+    /// Appends rows as flame graphs are made of: `outer;inner 12`, where other keys than stacks stand before the frames, and the
+    /// number is the first that is measured. Rows without a number are left out.
+    pub fn folded(&mut self, raw: &[RawRow], out: &mut String, symbols: &dyn Symbols) {
+        for row in self.rows(&self.shown(raw, symbols)) {
+            let number = row.measures.iter().find_map(|measured| match measured {
+                Measured::Number(number) => Some(*number),
+                Measured::Average(sum, count) => Some(sum / i128::from(*count).max(1)),
+                Measured::Histogram(_) => None,
+            });
+            let mut frames: Vec<String> = Vec::new();
+            for key in self.key_texts(&row, symbols) {
+                match key {
+                    KeyText::Word(word) => frames.push(word.trim_matches('"').to_string()),
+                    // From the outermost on, the kernel's behind the user's.
+                    // Where in a function it was tells too much for a picture.
+                    KeyText::Stack(stack) => frames.extend(stack.into_iter().rev().map(without_offset)),
+                }
+            }
+            let Some(number) = number else {
+                continue;
+            };
+            for (index, frame) in frames.iter().enumerate() {
+                if index > 0 {
+                    out.push(';');
+                }
+                // What separates frames, and them from the number, can't be in one.
+                out.extend(
+                    frame
+                        .chars()
+                        .map(|c| if matches!(c, ';' | ' ') { '_' } else { c }),
+                );
+            }
+            out.push_str(&format!(" {number}\n"));
+        }
     }
 
     /// What was hit; of very many, the first ones.
@@ -133,10 +270,20 @@ impl<'a> AggregatePrinter<'a> {
         }
     }
 
-    /// Each key of a row as text on one line.
-    fn key_texts(&mut self, row: &Row, symbols: &dyn Symbols) -> Vec<String> {
+    /// Each key of a row as text.
+    fn key_texts(&mut self, row: &Row, symbols: &dyn Symbols) -> Vec<KeyText> {
         let mut texts = Vec::with_capacity(self.keys.len());
         for (plan, layout) in self.keys.iter().zip(&self.layout.keys) {
+            if is_stack(layout) {
+                let frames = frames(layout, &row.key, symbols);
+                let text = |frame: &Frame<'_>| {
+                    let mut text = String::new();
+                    leaf::frame(&mut text, frame);
+                    text
+                };
+                texts.push(KeyText::Stack(frames.iter().map(text).collect()));
+                continue;
+            }
             let mut text = String::new();
             let mut walker = Walker {
                 shapes: &mut self.shapes,
@@ -147,23 +294,23 @@ impl<'a> AggregatePrinter<'a> {
                 budget: 0,
             };
             walker.item(plan, layout, &row.key);
-            texts.push(text);
+            texts.push(KeyText::Word(text));
         }
         texts
     }
 
     /// `, comm = "cat", pid = 1`.
-    fn key_line(&self, keys: &[String], out: &mut String) {
+    fn key_line(&self, keys: &[KeyText], out: &mut String) {
         for (plan, key) in self.keys.iter().zip(keys) {
             out.push_str(", ");
             out.push_str(&plan.label.text);
             out.push_str(" = ");
-            out.push_str(key);
+            out.push_str(key.word());
         }
     }
 
     /// What is no histogram: a column for each key and each measure.
-    fn table(&self, rows: &[Row], keys: &[Vec<String>], out: &mut String) {
+    fn table(&self, rows: &[Row], keys: &[Vec<KeyText>], out: &mut String) {
         let numbers: Vec<(usize, &MeasureLayout)> = self
             .layout
             .measures
@@ -188,7 +335,12 @@ impl<'a> AggregatePrinter<'a> {
                     Some(measured) => unit::measured(measured, measure),
                     None => String::new(),
                 });
-            lines.push(keys.iter().cloned().chain(cells).collect());
+            lines.push(
+                keys.iter()
+                    .map(|key| key.word().to_string())
+                    .chain(cells)
+                    .collect(),
+            );
         }
         let columns = self.keys.len() + numbers.len();
         let widths: Vec<usize> = (0..columns)
@@ -216,6 +368,32 @@ impl<'a> AggregatePrinter<'a> {
     }
 }
 
+/// The frames of a stack in a key.
+fn frames<'s>(layout: &ItemLayout, key: &[u8], symbols: &'s dyn Symbols) -> Vec<Frame<'s>> {
+    let ValueLayout::Stack { depth, user } = layout.value else {
+        return Vec::new();
+    };
+    let at = (layout.offset + wire::VALUE) as usize;
+    let value = key.get(at..).unwrap_or(&[]);
+    let length = u32_at(key, layout.offset + wire::LENGTH).unwrap_or(0);
+    stack::item(value, length, depth, user, symbols).map_or(Vec::new(), |(frames, _)| frames)
+}
+
+/// A frame's function without the distance into it.
+fn without_offset(frame: String) -> String {
+    match frame.split_once("+0x") {
+        Some((name, rest)) => {
+            let module = rest.find(" [").map_or("", |at| &rest[at..]);
+            format!("{name}{module}")
+        }
+        None => frame,
+    }
+}
+
+fn is_stack(key: &ItemLayout) -> bool {
+    matches!(key.value, ValueLayout::Stack { .. })
+}
+
 fn is_histogram(measure: Measure) -> bool {
     match measure {
         Measure::Hist | Measure::Lhist { .. } => true,
@@ -226,7 +404,7 @@ fn is_histogram(measure: Measure) -> bool {
 /// Which key comes first: numbers by value, strings by their bytes.
 fn compare_keys(layouts: &[ItemLayout], a: &[u8], b: &[u8]) -> Ordering {
     for layout in layouts {
-        let value = (layout.offset + crate::wire::VALUE) as usize;
+        let value = (layout.offset + wire::VALUE) as usize;
         let part = |key: &[u8]| -> Vec<u8> {
             let end = (layout.offset + layout.value.item_size()) as usize;
             key.get(value..end).unwrap_or(&[]).to_vec()
@@ -238,7 +416,10 @@ fn compare_keys(layouts: &[ItemLayout], a: &[u8], b: &[u8]) -> Ordering {
                 number(&a).cmp(&number(&b))
             }
             ValueLayout::String { .. } => c_string(&a).cmp(c_string(&b)),
-            ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } => a.cmp(&b),
+            ValueLayout::Pointee { .. }
+            | ValueLayout::Bytes { .. }
+            | ValueLayout::Buffer { .. }
+            | ValueLayout::Stack { .. } => a.cmp(&b),
         };
         if order != Ordering::Equal {
             return order;
