@@ -172,9 +172,11 @@ impl Lower<'_> {
         self.at(pointer.span, "the copy");
         let to = self.b.slot_addr(slot);
         let to = self.b.add(to, (start % 8) as i32);
-        // Nothing may be subtracted from an address on the stack (`adjust_ptr_min_max_vals`, kernel/bpf/verifier.c).
+        // Nothing may be subtracted from an address on the stack (`adjust_ptr_min_max_vals`, kernel/bpf/verifier.c), and 5.10's
+        // verifier does not know what a negation of a constant gives.
         let from = self.b.reloc_const(begin);
-        let back = self.b.neg(Bits::W64, from);
+        let zero = self.b.iconst(0);
+        let back = self.b.binary(BinaryOp::Sub, Bits::W64, zero, from);
         let image = self.b.add(to, back);
         self.windows.push(Window {
             base,
