@@ -100,6 +100,13 @@ impl Lower<'_> {
             }
             Location::User(recipes) => {
                 let raw = self.by_recipes(recipes, Some(expr.span));
+                // What a recipe gives is extended already.
+                if self.b.type_of(raw) == Type::Int
+                    && let Shape::Int(width, signed) = self.shape(&expr.ty)
+                    && recipes.iter().all(|recipe| recipe.fits(width.bytes(), signed))
+                {
+                    return raw;
+                }
                 match self.argument_type(declared) {
                     Type::Int => raw,
                     ty => self.b.cast(ty, raw),

@@ -141,6 +141,12 @@ impl Recipe {
         }
     }
 
+    /// Whether an integer of so many bytes and that sign holds all its values.
+    pub fn fits(&self, bytes: u32, signed: bool) -> bool {
+        let own = u32::from(self.size);
+        (own == bytes && self.signed == signed) || (own < bytes && (signed || !self.signed))
+    }
+
     /// The symbol that its address needs.
     pub fn symbol(&self) -> Option<&str> {
         match &self.operand {

@@ -220,3 +220,22 @@ pub(crate) fn copy_into(file: &Path, dir: &Path) -> Result<()> {
     std::fs::copy(file, dir.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
     Ok(())
 }
+
+/// Builds the program that tests of user space trace, static, with semaphores and without.
+pub(crate) fn traced_program(into: &Path) -> Result<()> {
+    let source = root().join("tests/suite/demo.c");
+    for (name, options) in [
+        ("demo", [].as_slice()),
+        ("demo-watched", ["-DSEMAPHORES"].as_slice()),
+    ] {
+        must(
+            Command::new("gcc")
+                .args(["-O2", "-static", "-fno-ipa-cp", "-fno-ipa-sra"])
+                .args(options)
+                .arg("-o")
+                .arg(into.join(name))
+                .arg(&source),
+        )?;
+    }
+    Ok(())
+}

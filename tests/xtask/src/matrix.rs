@@ -206,6 +206,9 @@ fn boot(
     for binary in binaries {
         host::copy_into(binary, &share)?;
     }
+    if let Err(error) = host::traced_program(&share) {
+        eprintln!("xtask: {kernel}: no program to trace: {error:#}");
+    }
     let mut run = vm::vm_run();
     run.arg("-s").arg(format!("{}:/tests", share.display()));
     run.arg("-l").arg(stage.join("console.log"));

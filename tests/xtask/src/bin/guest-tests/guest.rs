@@ -32,6 +32,10 @@ pub(crate) enum Need {
     OldProbes,
     /// bpftool, put there by whoever built the guest.
     Bpftool,
+    /// A program with USDT probes.
+    Program,
+    /// uprobe.multi.
+    UprobeMulti,
 }
 
 /// A kernel's major and minor number.
@@ -42,6 +46,7 @@ const LACKS: &[(Need, Version, Version, &str)] = &[
     (Need::Fixture, (0, 0), (5, 10), "modules have no BTF before 5.11"),
     (Need::Ret24Btf, (0, 0), (5, 10), "modules have no BTF before 5.11"),
     (Need::Cookies, (0, 0), (5, 10), "cookies begin with 5.15"),
+    (Need::UprobeMulti, (0, 0), (6, 5), "uprobe.multi begins with 6.6"),
     // 6.1 could have kprobe.multi; Debian's lacks CONFIG_FPROBE.
     (Need::KprobeMulti, (0, 0), (6, 1), "this kernel has no fprobe"),
     (
@@ -111,6 +116,13 @@ impl Guest {
                 }
             }
             Need::OldProbes => Ok(()),
+            Need::Program | Need::UprobeMulti => {
+                ensure!(
+                    Path::new("/tests/demo").exists(),
+                    "there was no gcc or no <sys/sdt.h> where the guest was built"
+                );
+                Ok(())
+            }
             Need::Bpftool => {
                 ensure!(Path::new(BPFTOOL).exists(), "there is no {BPFTOOL} in this guest");
                 Ok(())

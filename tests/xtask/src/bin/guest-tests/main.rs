@@ -13,6 +13,7 @@ mod ksnoop;
 mod output;
 mod side;
 mod tool;
+mod user;
 mod want;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn run() -> Result<bool> {
         .into_iter()
         .chain(fixture::cases())
         .chain(ksnoop::cases())
+        .chain(user::cases())
         .filter(|case| case.name.contains(&filter))
         .collect();
     if list {
