@@ -85,7 +85,7 @@ impl Lower<'_> {
                 self.at(place.span, path.text.clone());
                 self.b.load_field(Type::Int, width(size), image, reloc)
             }
-            Some((path, seen)) if seen != Seen::Pointer => {
+            Some((path, Seen::Number)) => {
                 self.good(base, step);
                 let reloc = self.offset_reloc(path, offset);
                 self.at(place.span, path.text.clone());

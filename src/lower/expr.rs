@@ -140,7 +140,7 @@ impl Lower<'_> {
             }
             ExprKind::AsUser(inner) => {
                 let value = self.value(inner);
-                self.loose(value, Space::User)
+                self.freed(value, Space::User)
             }
         }
     }
@@ -207,13 +207,8 @@ impl Lower<'_> {
         let base = self.value(pointer);
         let base = match self.b.type_of(base) {
             Type::Ptr(Space::User) => base,
-            Type::Ptr(Space::Btf) => {
-                // Not even a good one may be moved by a number without bounds (check_reg_sane_offset, kernel/bpf/verifier.c).
-                let number = self.b.cast(Type::Int, base);
-                let number = self.washed(number);
-                self.b.as_ptr(Space::Kernel, number)
-            }
-            _ => self.b.as_ptr(Space::Kernel, base),
+            // Not even a good one may be moved by a number without bounds (check_reg_sane_offset, kernel/bpf/verifier.c).
+            Type::Int | Type::Ptr(_) | Type::Map => self.freed(base, Space::Kernel),
         };
         let by = self.operand(bytes, Bits::W64);
         self.at(span, "");
@@ -358,7 +353,7 @@ impl Lower<'_> {
             Shape::Ptr => match self.b.type_of(value) {
                 Type::Ptr(Space::Kernel | Space::User) => value,
                 // What a cast says is not what the verifier knows.
-                Type::Ptr(_) | Type::Int | Type::Map => self.loose(value, Space::Kernel),
+                Type::Ptr(_) | Type::Int | Type::Map => self.freed(value, Space::Kernel),
             },
             Shape::Int(Width::B8, _) => self.free_number(value),
             Shape::Int(from, signed) => {
@@ -409,7 +404,7 @@ impl Lower<'_> {
             self.known.truncate(known);
             let value = self.value(expr);
             let value = match ty {
-                Type::Ptr(space) => self.loose(value, space),
+                Type::Ptr(space) => self.freed(value, space),
                 Type::Int | Type::Map => self.free_number(value),
             };
             self.b.jump(join, &[value]);

@@ -253,10 +253,9 @@ impl Lower<'_> {
             let ty = if seen == Seen::Pointer { ty } else { Type::Int };
             let raw = self.b.load_field(ty, width(size), base, reloc);
             return if ty == Type::Int {
-                let raw = if seen == Seen::Pointer {
-                    self.washed(raw)
-                } else {
-                    raw
+                let raw = match seen {
+                    Seen::Pointer | Seen::Address => self.washed(raw),
+                    Seen::Number | Seen::Refused => raw,
                 };
                 self.finish_load(raw, &place.ty)
             } else {
@@ -308,7 +307,21 @@ impl Lower<'_> {
         self.b.neg(Bits::W64, negated)
     }
 
-    /// An address that can be computed with: typed pointers that have not been found good lose their type.
+    /// An address as a value of its own, which anything may be done with: a typed pointer loses its type, good or not.
+    pub(super) fn freed(&mut self, pointer: Value, space: Space) -> Value {
+        match self.b.type_of(pointer) {
+            ty if ty == Type::Ptr(space) => pointer,
+            Type::Ptr(Space::Btf) => {
+                let number = self.b.cast(Type::Int, pointer);
+                let number = self.washed(number);
+                self.b.as_ptr(space, number)
+            }
+            Type::Int | Type::Ptr(_) | Type::Map => self.b.as_ptr(space, pointer),
+        }
+    }
+
+    /// An address to read from, a constant further on: typed pointers that have not been found good lose their type. What comes
+    /// of it may go to a probe read, but nothing may be computed with it.
     pub(super) fn loose(&mut self, base: Value, space: Space) -> Value {
         match self.b.type_of(base) {
             ty if ty == Type::Ptr(space) => base,
@@ -352,6 +365,10 @@ impl Lower<'_> {
         };
         let base = self.value(pointer);
         self.at(place.span, "");
+        let base = match self.b.type_of(base) {
+            Type::Ptr(Space::Btf) => self.freed(base, Space::Kernel),
+            Type::Int | Type::Ptr(_) | Type::Map => base,
+        };
         self.place_address(place, base, *memory)
     }
 

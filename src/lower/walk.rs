@@ -12,6 +12,9 @@ pub(super) enum Seen {
     Number,
     /// A pointer to a struct, which stays typed.
     Pointer,
+    /// A pointer to anything else: since 6.17 one to memory that may only be read (`btf_struct_walk`, kernel/bpf/btf.c), before
+    /// that a number.
+    Address,
     /// The program is refused.
     Refused,
 }
@@ -95,6 +98,7 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             Type::Ptr(to) if matches!(types.get_stripped(to), Type::Struct(_) | Type::Union(_)) => {
                 Ok(Seen::Pointer)
             }
+            Type::Ptr(_) => Ok(Seen::Address),
             _ if offset + size > end => Ok(Seen::Refused),
             _ => Ok(Seen::Number),
         };
@@ -124,13 +128,15 @@ mod tests {
         let first = b.composite("", Layout::union().field("tree", small).field("wide", long));
         let second = b.composite("", Layout::union().field("list", node).field("count", int));
         let letters = b.array(char, 8);
+        let callback = b.ptr(0);
         let outer = Layout::structure()
             .field("first", first)
             .field("second", second)
             .field("next", list)
             .field("letters", letters)
             .field("small", char)
-            .bits("bits", int, 4);
+            .bits("bits", int, 4)
+            .field("callback", callback);
         b.composite("outer", outer);
         let types = types_of(&b.writer);
         // `wide`, behind a struct that is too small for it.
@@ -145,7 +151,10 @@ mod tests {
         assert_eq!(seen(&types, 28, 8), Seen::Refused);
         // A bitfield in the integer of its type, which another member begins.
         assert_eq!(seen(&types, 32, 4), Seen::Refused);
-        // Behind the end.
+        // A pointer to no struct, whole or not at all.
+        assert_eq!(seen(&types, 40, 8), Seen::Address);
         assert_eq!(seen(&types, 40, 4), Seen::Refused);
+        // Behind the end.
+        assert_eq!(seen(&types, 48, 4), Seen::Refused);
     }
 }

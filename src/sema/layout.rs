@@ -59,7 +59,11 @@ impl Sema<'_> {
             Operand::Comm(_) => return constant(16),
             Operand::Sized(sized) => return self.sized_value(&sized),
         };
-        let array = matches!(class(self.types, &place.ty), Class::Array { .. });
+        // Of an array of arrays, aya counts the innermost elements only (`Btf::type_size`, aya-obj's btf.rs).
+        let array = matches!(
+            class(self.types, &place.ty),
+            Class::Array { elem, .. } if !matches!(class(self.types, &CType::Btf(elem)), Class::Array { .. })
+        );
         match (place.path, size_of(self.types, &place.ty)) {
             // How long an array is differs from kernel to kernel.
             (Some(path), Some(bytes)) if array && bytes > 0 && path.access.len() > 1 => {

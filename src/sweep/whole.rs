@@ -580,6 +580,7 @@ impl Maker<'_> {
             if matches!(self.types.get_stripped(of), Type::Int(int) if int.is_char) {
                 return Some(match self.below(3) {
                     0 => format!("str({})", made.text),
+                    1 if !made.place => format!("ustr({})", made.text),
                     _ => made.text,
                 });
             }
@@ -627,8 +628,8 @@ impl Maker<'_> {
                 "x", "d", "u", "o", "b", "ip", "errno", "be", "hex", "u32", "s8", "x64",
             ]),
             Kind::Number(8) if !made.bitfield => self.pick(&["x", "d", "sym", "be", "hex", "x64", "symbol"]),
-            Kind::Number(_) => self.pick(&["x", "d", "u", "o", "b", "c", "errno", "hex"]),
-            Kind::Pointer(_) => self.pick(&["x", "sym", "s", "us", "hex", "mac", "string", "u64"]),
+            Kind::Number(_) => self.pick(&["x", "d", "u", "o", "b", "hex"]),
+            Kind::Pointer(_) => self.pick(&["x", "sym", "hex", "u64"]),
             Kind::Array(..) => self.pick(&["hex", "x"]),
             Kind::Composite(_) | Kind::Other => self.pick(&["hex"]),
         };

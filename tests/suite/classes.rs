@@ -103,6 +103,23 @@ fn a_bitfield_in_a_later_element_of_a_pointer() {
 }
 
 #[test]
+fn the_size_of_an_array_of_arrays() {
+    let types = taking(|b| {
+        let row = b.array(b.ty("u8"), 3);
+        let grid = b.array(row, 2);
+        Layout::structure().field("grid", grid)
+    });
+    assert_eq!(
+        values(
+            &types,
+            "f(a = sizeof(p->grid) + p->grid[1][2], b = sizeof(p->grid[0]) + p->grid[0][0])",
+            &[0; 6]
+        ),
+        [Some(6), Some(3)]
+    );
+}
+
+#[test]
 fn an_enum_of_one_byte_beside_a_bitfield_is_taken_by_the_kernel() {
     if let runtime::Answer::No(why) = runtime::Capabilities::detect().privileged() {
         eprintln!("SKIP: {why}");

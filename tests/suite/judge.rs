@@ -125,7 +125,9 @@ impl Judge {
             Ok(relocated) => relocated,
             Err(error) => return Verdict::Bug(error.to_string()),
         };
-        if self.maps.is_none() {
+        // Of maps with other names, each query has its own, of its own size.
+        let common = |maps: &Maps| maps.names().all(|name| matches!(name, "events" | "counts"));
+        if self.maps.is_none() && common(relocated.maps()) {
             self.maps = Some(relocated.maps().clone());
         }
         for program in &artifact.object.programs {

@@ -97,6 +97,9 @@ fn relocated(text: &str, artifact: &Artifact) -> Vec<u8> {
         panic!("{text}: {} programs", programs.len());
     };
     let mut code = program.insns.clone();
+    if let Err(why) = object.programs[0].check_relocated(&code) {
+        panic!("{text}: {why}");
+    }
     for reference in &program.map_refs {
         let map = if reference.map == "events" {
             EVENTS_MAP

@@ -137,6 +137,11 @@ fn typed_pointers_in_every_use() {
         "tp:kfree_skb(&skb->sk->sk_error_queue, skb->sk + 1, x = (u64)skb->sk * 2, skb->sk == 5)",
         "tp:kfree_skb(skb->sk->sk_error_queue.lock, (skb->sk ? skb->sk : NULL)->sk_type)",
         "tp:cpuhp_enter(cpu, fun)",
+        // Pointers to no struct are pointers too, since 6.17.
+        "tp:cpuhp_enter(x = (u64)task->stack >> 3, y = (u64)task->sched_class->enqueue_task * 2, (u64)task->stack & (u64)task->mm)",
+        // The current task is known to be there, which makes it no freer.
+        "tp:cpuhp_enter(x = (u64)&task->pending ^ 3, y = ((u64)&task->sched_info << 2) % 7, z = -(s64)&(*task).flags)",
+        "tp:cpuhp_enter(x = (u64)(task->pid ? task : task + 1) * 2, y = (u64)(struct file *)task | cpu, task + cpu)",
     ] {
         for typed in [true, false] {
             let verdict = judge.judge(text, typed);

@@ -123,7 +123,7 @@ static int same(int is_user, u64 p, u32 limit, const char *literal)
 
 static int glob(int is_user, u64 p, u32 limit, const char *pattern)
 {
-	return !fnmatch(pattern, text(is_user, p, limit), FNM_NOESCAPE);
+	return !fnmatch(pattern, text(is_user, p, limit), 0);
 }
 
 /* A condition in which a fault happens is false. */

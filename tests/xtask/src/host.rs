@@ -183,7 +183,18 @@ fn is_root() -> Result<bool> {
 
 /// Builds one binary so that it runs in any guest: optimised, and with nothing linked dynamically.
 pub(crate) fn static_binary(package: &str, bin: &str) -> Result<PathBuf> {
-    eprintln!("xtask: building {bin} (release, static)");
+    static_build(package, "--bin", bin)?;
+    built(&["release", bin])
+}
+
+/// The same with an example.
+pub(crate) fn static_example(package: &str, example: &str) -> Result<PathBuf> {
+    static_build(package, "--example", example)?;
+    built(&["release", "examples", example])
+}
+
+fn static_build(package: &str, what: &str, name: &str) -> Result<()> {
+    eprintln!("xtask: building {name} (release, static)");
     let mut build = cargo();
     build
         .args([
@@ -194,13 +205,17 @@ pub(crate) fn static_binary(package: &str, bin: &str) -> Result<PathBuf> {
             TRIPLE,
             "--package",
             package,
-            "--bin",
-            bin,
+            what,
+            name,
         ])
         // The target is named so that these flags do not reach build scripts and procedural macros.
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    must(&mut build)?;
-    let path = target_dir()?.join(TRIPLE).join("release").join(bin);
+    must(&mut build)
+}
+
+fn built(parts: &[&str]) -> Result<PathBuf> {
+    let mut path = target_dir()?.join(TRIPLE);
+    path.extend(parts);
     ensure!(path.exists(), "cargo built no {}", path.display());
     Ok(path)
 }

@@ -2,7 +2,7 @@
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
 //! that it does not name when the tool is missing. `bench-startup` attaches to this machine's kernel and
-//! `verifier-sweep` loads into it; what the others trace is always a guest's.
+//! the sweeps load into it; what the others trace is always a guest's.
 
 mod ci;
 mod demo;
@@ -30,6 +30,11 @@ cargo xtask COMMAND
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
       --every                       all that its BTF has       --sample N   so many (default 500)
       --seed S                      other queries              --logs       show the verifier's logs
+  random-queries [OPTIONS]          let the verifier judge random queries that use the whole language; attaches nothing
+      --count N                     until N of each kind were accepted (default 1000)      --seed S   other queries
+      --kinds KIND,...              kprobe, raw_tp, tp_btf (the default) and fentry        --logs     show logs
+      --kernel 6.1,6.12 | all       in guests with these kernels (default kinds: kprobe, fentry)
+  oracle [--count N] [--seed S]     compare N random expressions with what gcc makes of them (default 20000)
   ci [STEP...]                      every check, as .ci/run does it, or these steps of it
 ";
 
@@ -49,7 +54,9 @@ fn main() -> ExitCode {
         "bench-startup" => startup::run(rest),
         "ci" => ci::run(rest),
         "side-by-side" => side::run(rest),
-        "verifier-sweep" => sweep::run(rest),
+        "verifier-sweep" => sweep::run("verifier-sweep", rest),
+        "random-queries" => sweep::random_queries(rest),
+        "oracle" => sweep::run("oracle", rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
