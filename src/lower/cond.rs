@@ -60,7 +60,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Branches on a condition with the handler that is there.
+    /// Branches on a condition with the handler that is there. What is known afterwards is known where `yes` begins.
     fn decide(&mut self, cond: &Expr, negate: bool, yes: Block, no: Block) {
         let (yes, no) = if negate { (no, yes) } else { (yes, no) };
         match &cond.kind {
@@ -81,7 +81,12 @@ impl Lower<'_> {
                 self.at(cond.span, "compare");
                 self.b.branch(relation(op, signed), bits, a, b, yes, no);
             }
-            ExprKind::Not(inner) => self.decide(inner, false, no, yes),
+            ExprKind::Not(inner) => {
+                // What is known then is known on the other way.
+                let known = self.known.len();
+                self.decide(inner, false, no, yes);
+                self.known.truncate(known);
+            }
             ExprKind::And(a, b) => {
                 let both = self.b.block("and");
                 self.decide(a, false, both, no);

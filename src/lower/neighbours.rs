@@ -82,13 +82,15 @@ impl Lower<'_> {
         }
     }
 
-    /// Where to load a member from instead: an address that its offset is to be added to.
+    /// Where to load a member from instead: an address that its offset is to be added to. A member that lies askew is not to be
+    /// had there, even between others that do not.
     pub(super) fn in_window(&self, base: Value, memory: Memory, offset: u64, size: u32) -> Option<Value> {
         self.windows
             .iter()
             .find(|window| {
                 window.base == base
                     && window.memory == memory
+                    && offset.is_multiple_of(u64::from(size))
                     && window.start <= offset
                     && offset + u64::from(size) <= window.end
             })

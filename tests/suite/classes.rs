@@ -103,6 +103,24 @@ fn a_bitfield_in_a_later_element_of_a_pointer() {
 }
 
 #[test]
+fn what_was_read_on_one_way_is_not_known_on_the_other() {
+    let types = taking(|b| {
+        Layout::structure()
+            .field("x", b.ty("int"))
+            .field("y", b.ty("int"))
+    });
+    let text = "f(a = !(p->x == 0 && p->y == 7) && p->y == 1 ? 5 : 6, b = !(p->x == 1 || p->y == 7) && p->y == 1 ? 5 : 6)";
+    assert_eq!(
+        values(&types, text, &[1, 0, 0, 0, 1, 0, 0, 0]),
+        [Some(5), Some(6)]
+    );
+    assert_eq!(
+        values(&types, text, &[0, 0, 0, 0, 1, 0, 0, 0]),
+        [Some(5), Some(5)]
+    );
+}
+
+#[test]
 fn the_size_of_an_array_of_arrays() {
     let types = taking(|b| {
         let row = b.array(b.ty("u8"), 3);
