@@ -19,9 +19,8 @@ pub(super) struct Window {
     /// The pointer to the struct.
     base: Value,
     memory: Memory,
-    /// Byte offsets in the struct.
-    start: u64,
-    end: u64,
+    /// Offset and size of the members that it was made for. Others may lie in it askew, or elsewhere in another kernel.
+    members: Vec<(u64, u64)>,
     /// The address at which the struct would begin if all of it were there.
     image: Value,
     slot: Slot,
@@ -90,9 +89,7 @@ impl Lower<'_> {
             .find(|window| {
                 window.base == base
                     && window.memory == memory
-                    && offset.is_multiple_of(u64::from(size))
-                    && window.start <= offset
-                    && offset + u64::from(size) <= window.end
+                    && window.members.contains(&(offset, u64::from(size)))
             })
             .map(|window| window.image)
     }
@@ -183,8 +180,10 @@ impl Lower<'_> {
         self.windows.push(Window {
             base,
             memory,
-            start,
-            end,
+            members: members
+                .iter()
+                .map(|member| (member.offset, member.size))
+                .collect(),
             image,
             slot,
         });
