@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{host, vm};
 
 /// Seconds that one kernel's tests may take under emulation on a busy machine.
-const LIMIT: &str = "900";
+const LIMIT: &str = "1500";
 
 /// The table's row for what is not any one test's.
 const WHOLE_RUN: &str = "(fetched, booted, ran to the end)";
