@@ -86,6 +86,21 @@ impl Family {
     }
 }
 
+impl Place {
+    /// A function that BTF describes under the name of one symbol, hooked at another one of the same address, or at that one.
+    fn at_symbol(func: Func, described: &Symbol, hooked: &Symbol, shown: &str) -> Place {
+        Place {
+            shown: shown.to_string(),
+            by_type: select::stem(&described.name) == described.name
+                && count_named(&described.name, described.module.as_deref()) == Count::One,
+            func,
+            symbol: Some(hooked.clone()),
+            rival: false,
+            user: None,
+        }
+    }
+}
+
 impl Asked {
     /// Whether it is about a program.
     pub(super) fn in_program(&self) -> bool {
@@ -344,15 +359,7 @@ impl Chooser<'_> {
         for symbol in &found {
             for alias in self.instances.at(symbol.addr)? {
                 if let Some(func) = self.described(&alias) {
-                    let place = Place {
-                        shown: name.node.clone(),
-                        by_type: select::stem(&alias.name) == alias.name
-                            && count_named(&alias.name, alias.module.as_deref()) == Count::One,
-                        func,
-                        symbol: Some(symbol.clone()),
-                        rival: false,
-                        user: None,
-                    };
+                    let place = Place::at_symbol(func, &alias, symbol, &name.node);
                     return Ok(self.at_place(text, query, name, place));
                 }
             }
@@ -431,15 +438,7 @@ impl Chooser<'_> {
             .iter()
             .find_map(|symbol| Some((symbol, self.described(symbol)?)));
         if let Some((symbol, func)) = described {
-            let place = Place {
-                shown: symbol.name.clone(),
-                by_type: select::stem(&symbol.name) == symbol.name
-                    && count_named(&symbol.name, symbol.module.as_deref()) == Count::One,
-                func,
-                symbol: Some(symbol.clone()),
-                rival: false,
-                user: None,
-            };
+            let place = Place::at_symbol(func, symbol, symbol, &symbol.name);
             return Ok(self.at_place(text, query, name, place));
         }
         let what = if wanted.is_empty() {
