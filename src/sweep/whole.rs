@@ -29,7 +29,16 @@ const TEXTS: [&str; 6] = [
     "\\xff\\x01",
     "0123456789abcdef",
 ];
-const PATTERNS: [&str; 3] = ["eth*", "*", "kworker/*"];
+const PATTERNS: [&str; 8] = [
+    "eth*",
+    "*",
+    "kworker/*",
+    "*sh",
+    "*o*e*",
+    "?[a-f]*",
+    "[!a-z]*[0-9]",
+    "systemd-*-?d",
+];
 const NUMBERS: [&str; 12] = [
     "s8",
     "u8",
@@ -93,10 +102,22 @@ pub fn whole(types: &Types, func: &Func, subject: Subject, seed: u64) -> String 
         maker.starts.push(maker.start("return".to_string(), func.ret));
     }
     let mut items = Vec::new();
-    for _ in 0..1 + maker.random.below(6) {
-        items.push(maker.item());
+    let aggregated = maker.random.below(6) == 0;
+    if aggregated {
+        items = maker.aggregations(subject);
+    } else {
+        for _ in 0..1 + maker.random.below(6) {
+            items.push(maker.item());
+        }
     }
-    if subject == Subject::Both {
+    if subject == Subject::Both && !aggregated {
+        if maker.random.below(3) == 0 {
+            items.push(
+                maker
+                    .pick(&["duration", "duration >= 1000", "took = duration"])
+                    .to_string(),
+            );
+        }
         // What is shown of the return, and with a condition the two are one event.
         if returns && maker.random.below(3) > 0 {
             let returned = maker.start("return".to_string(), func.ret);
@@ -605,12 +626,72 @@ impl Maker<'_> {
                 Some(made) => made.text.clone(),
                 None => "task".to_string(),
             },
+            5 => self.special(),
             _ => return self.shown(),
         };
         if self.below(3) == 0 {
             format!("label{} = {item}", self.below(100))
         } else {
             item
+        }
+    }
+
+    /// What is kept in the kernel for keys, with predicates.
+    fn aggregations(&mut self, subject: Subject) -> Vec<String> {
+        let mut items = Vec::new();
+        for _ in 0..1 + self.below(3) {
+            let of = match subject {
+                Subject::Both if self.below(2) == 0 => "duration".to_string(),
+                Subject::Entry | Subject::Return | Subject::Both | Subject::Tracepoint => self.number(2),
+            };
+            items.push(match self.below(7) {
+                0 => "count()".to_string(),
+                1 => format!("sum({of})"),
+                2 => format!("avg({of})"),
+                3 => format!("min({of})"),
+                4 => format!("largest = max({of})"),
+                5 => format!("hist({of})"),
+                _ => {
+                    let from = self.below(1000);
+                    format!("lhist({of}, {from}, {}, 10)", from + 10 * (1 + self.below(40)))
+                }
+            });
+        }
+        if self.below(3) > 0 {
+            let keys: Vec<String> = (0..1 + self.below(3)).map(|_| self.key()).collect();
+            items.push(format!("by({})", keys.join(", ")));
+        }
+        if self.below(2) == 0 {
+            items.push(self.condition(2));
+        }
+        items
+    }
+
+    fn key(&mut self) -> String {
+        match self.below(8) {
+            0 => "comm".to_string(),
+            1 => self
+                .pick(&["func", "kstack()", "kstack(3)", "ustack(5)"])
+                .to_string(),
+            2 => self.string(1).unwrap_or("comm".to_string()),
+            3 => self.scalar(2).text,
+            4 => self.condition(1),
+            _ => self.number(2),
+        }
+    }
+
+    /// Memory as bytes or text with a length, stacks, addresses as symbols: what only an item can be.
+    fn special(&mut self) -> String {
+        let length = match self.below(3) {
+            0 => (1 + self.below(64)).to_string(),
+            _ => self.runtime_number(1),
+        };
+        match (self.below(5), self.base_pointer()) {
+            (0, Some(made)) => format!("buf({}, {length})", made.text),
+            (1, Some(made)) => format!("{}({}, {length})", self.pick(&["str", "ustr"]), made.text),
+            (2, Some(made)) => format!("ksym({})", made.text),
+            (3, _) => "func".to_string(),
+            (_, _) => self.pick(&["kstack()", "ustack()", "kstack(4)"]).to_string(),
         }
     }
 

@@ -98,6 +98,8 @@ impl Judge {
     }
 
     fn load(&mut self, text: &str, typed: bool) -> Verdict {
+        // Whatever is generated is also a text for the law of the parser.
+        ksnoop_jit::parser::generate::check(text);
         let resolved = match compile::understand(text, &self.types, Limits::default()) {
             Ok(resolved) => resolved,
             Err(diags) => {

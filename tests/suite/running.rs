@@ -53,6 +53,8 @@ pub(crate) struct Built {
 /// Compiles; where that is refused, and rightly, gives the places: divisions by a constant 0,
 /// shifts that are too far, constants with a label.
 pub(crate) fn build(text: &str, types: &Types, way: Way) -> Result<Built, Vec<Span>> {
+    // Whatever is generated is also a text for the law of the parser.
+    ksnoop_jit::parser::generate::check(text);
     let resolved = match compile::understand(text, types, Limits::default()) {
         Ok(resolved) => resolved,
         Err(diags) => {
