@@ -552,9 +552,10 @@ impl Expr {
 
     /// Whether it is a constant, and which. What depends on the kernel's types is none.
     pub fn constant(&self) -> Option<i64> {
-        match self.kind {
-            ExprKind::Const(value) => Some(value),
-            _ => None,
+        if let ExprKind::Const(value) = self.kind {
+            Some(value)
+        } else {
+            None
         }
     }
 

@@ -179,7 +179,7 @@ impl Printer<'_> {
             } => {
                 let ty = match ty {
                     Type::Int => String::new(),
-                    other => format!(".{}", type_name(*other)),
+                    other @ (Type::Ptr(_) | Type::Map) => format!(".{}", type_name(*other)),
                 };
                 let offset = match offset {
                     Offset::Bytes(offset) => format!("{offset:+}"),

@@ -108,7 +108,7 @@ impl InstData {
             InstData::Store { .. } | InstData::AtomicAdd { .. } => None,
             InstData::FieldAddr { base, .. } => Some(match type_of(*base) {
                 Type::Ptr(Space::Btf) => Type::Ptr(Space::Kernel),
-                other => other,
+                other @ (Type::Int | Type::Ptr(_) | Type::Map) => other,
             }),
             InstData::SlotAddr(_) => Some(Type::Ptr(Space::Stack)),
             InstData::MapAddr(_) => Some(Type::Map),

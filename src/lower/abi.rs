@@ -50,7 +50,27 @@ pub fn placement(types: &Types, func: &Func, events: &[Event]) -> Placement {
     let mut look = |expr: &Expr| match expr.kind {
         ExprKind::Arg(index) if !args.contains(&index) => args.push(index),
         ExprKind::Return => ret = true,
-        _ => {}
+        ExprKind::Const(_)
+        | ExprKind::Arg(_)
+        | ExprKind::Builtin(_)
+        | ExprKind::Load(_)
+        | ExprKind::AddrOf(_)
+        | ExprKind::Neg(_)
+        | ExprKind::BitNot(_)
+        | ExprKind::Arith { .. }
+        | ExprKind::Convert(_)
+        | ExprKind::Compare { .. }
+        | ExprKind::Not(_)
+        | ExprKind::And(..)
+        | ExprKind::Or(..)
+        | ExprKind::Cond(..)
+        | ExprKind::StrCompare { .. }
+        | ExprKind::BytesCompare { .. }
+        | ExprKind::Layout { .. }
+        | ExprKind::Checked { .. }
+        | ExprKind::Swap(_)
+        | ExprKind::IsErr(_)
+        | ExprKind::AsUser(_) => {}
     };
     for event in events {
         for item in &event.items {

@@ -15,7 +15,25 @@ impl Lower<'_> {
             ExprKind::And(a, b) if !negate => self.all(a, b, false, yes, no),
             ExprKind::Or(a, b) if negate => self.all(a, b, true, yes, no),
             ExprKind::And(a, b) | ExprKind::Or(a, b) => self.any(a, b, negate, yes, no),
-            _ => self.leaf(cond, negate, yes, no),
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Load(_)
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Cond(..)
+            | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => self.leaf(cond, negate, yes, no),
         }
     }
 
@@ -164,12 +182,11 @@ pub(super) fn cheapest_first<'e>(conds: impl Iterator<Item = &'e Expr>) -> Vec<&
 }
 
 fn split<'e>(cond: &'e Expr, out: &mut Vec<&'e Expr>) {
-    match &cond.kind {
-        ExprKind::And(a, b) => {
-            split(a, out);
-            split(b, out);
-        }
-        _ => out.push(cond),
+    if let ExprKind::And(a, b) = &cond.kind {
+        split(a, out);
+        split(b, out);
+    } else {
+        out.push(cond);
     }
 }
 
@@ -185,7 +202,24 @@ fn can_fault(cond: &Expr) -> bool {
                 rhs,
                 ..
             } => rhs.constant().is_none(),
-            _ => false,
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::Layout { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => false,
         };
     });
     can
@@ -203,7 +237,24 @@ fn cost(cond: &Expr) -> u32 {
                 Text::Comm => 30,
                 Text::Pointer { .. } | Text::Array { .. } => 60,
             },
-            _ => 1,
+            ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => 1,
         };
     });
     sum

@@ -31,7 +31,20 @@ impl Lower<'_> {
                 types::Type::Int(int) => Shape::Int(width(int.size), int.signed),
                 types::Type::Enum(e) => Shape::Int(width(e.size), e.signed),
                 types::Type::Ptr(_) => Shape::Ptr,
-                other => panic!("bug in ksnoop-jit: {other:?} as a scalar"),
+                other @ (types::Type::Void
+                | types::Type::Float { .. }
+                | types::Type::Array { .. }
+                | types::Type::Struct(_)
+                | types::Type::Union(_)
+                | types::Type::Fwd { .. }
+                | types::Type::Typedef(_)
+                | types::Type::Const(_)
+                | types::Type::Volatile(_)
+                | types::Type::Restrict(_)
+                | types::Type::TypeTag { .. }
+                | types::Type::Func { .. }
+                | types::Type::FuncProto { .. }
+                | types::Type::Other) => panic!("bug in ksnoop-jit: {other:?} as a scalar"),
             },
             CType::Void => panic!("bug in ksnoop-jit: void as a scalar"),
         }
@@ -92,9 +105,10 @@ impl Lower<'_> {
                 let value = self.value(inner);
                 self.at(expr.span, "");
                 let bits = self.bits(&expr.ty);
-                let raw = match &expr.kind {
-                    ExprKind::Neg(_) => self.b.neg(bits, value),
-                    _ => self.b.binary(BinaryOp::Xor, bits, value, -1),
+                let raw = if let ExprKind::Neg(_) = &expr.kind {
+                    self.b.neg(bits, value)
+                } else {
+                    self.b.binary(BinaryOp::Xor, bits, value, -1)
                 };
                 self.normalize(raw, &expr.ty)
             }

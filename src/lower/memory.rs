@@ -10,7 +10,7 @@ use super::walk::{self, Seen};
 use crate::ctype::CType;
 use crate::ir::build::call;
 use crate::ir::{
-    BinaryOp, Bits, CmpOp, Helper, Operand, RelocData, RelocKind, Slot, Space, Type, Value, Width,
+    BinaryOp, Bits, CmpOp, Helper, InstData, Operand, RelocData, RelocKind, Slot, Space, Type, Value, Width,
 };
 use crate::span::Span;
 use crate::typed::{Base, Expr, Memory, Path, Place};
@@ -70,7 +70,7 @@ impl Lower<'_> {
                             let number = self.washed(number);
                             self.b.as_ptr(space, number)
                         }
-                        _ => raw,
+                        Type::Int | Type::Ptr(_) | Type::Map => raw,
                     }
                 }
             }
@@ -78,25 +78,16 @@ impl Lower<'_> {
                 let address = self.stack_word(*offset);
                 let slot = self.scratch();
                 let raw = self.probe_into(slot, 8, address, Memory::Kernel, None);
-                match self.argument_type(declared) {
-                    Type::Int => raw,
-                    ty => self.b.cast(ty, raw),
-                }
+                self.as_argument(raw, declared)
             }
             Location::Saved(offset) => {
                 let saved = self.saved_at(*offset);
                 let raw = self.b.load(Type::Int, Width::B8, saved, 0);
-                match self.argument_type(declared) {
-                    Type::Int => raw,
-                    ty => self.b.cast(ty, raw),
-                }
+                self.as_argument(raw, declared)
             }
             Location::Result => {
                 let raw = self.result_word();
-                match self.argument_type(declared) {
-                    Type::Int => raw,
-                    ty => self.b.cast(ty, raw),
-                }
+                self.as_argument(raw, declared)
             }
             Location::User(recipes) => {
                 let raw = self.by_recipes(recipes, Some(expr.span));
@@ -107,10 +98,7 @@ impl Lower<'_> {
                 {
                     return raw;
                 }
-                match self.argument_type(declared) {
-                    Type::Int => raw,
-                    ty => self.b.cast(ty, raw),
-                }
+                self.as_argument(raw, declared)
             }
             Location::Words(_) | Location::Unknown => {
                 panic!("bug in ksnoop-jit: a value that this kind of program does not have")
@@ -120,6 +108,14 @@ impl Lower<'_> {
             self.extended(raw, &expr.ty)
         } else {
             raw
+        }
+    }
+
+    /// A register's or stack slot's word as what the argument is declared to be.
+    fn as_argument(&mut self, raw: Value, declared: TypeId) -> Value {
+        match self.argument_type(declared) {
+            Type::Int => raw,
+            ty @ (Type::Ptr(_) | Type::Map) => self.b.cast(ty, raw),
         }
     }
 
@@ -172,12 +168,13 @@ impl Lower<'_> {
     /// Whether every kernel's verifier lets a typed program load an argument of that type: numbers, and pointers to void, to
     /// integers and to structs.
     fn context_readable(&self, declared: TypeId) -> bool {
-        match self.types.get_stripped(declared) {
-            types::Type::Ptr(to) => matches!(
+        if let types::Type::Ptr(to) = self.types.get_stripped(declared) {
+            matches!(
                 self.types.get_stripped(to),
                 types::Type::Void | types::Type::Int(_) | types::Type::Struct(_) | types::Type::Union(_)
-            ),
-            _ => true,
+            )
+        } else {
+            true
         }
     }
 
@@ -186,9 +183,10 @@ impl Lower<'_> {
         match &place.base {
             Base::Pointer { pointer, memory } => {
                 let base = self.value(pointer);
-                let memory = match self.b.type_of(base) {
-                    Type::Ptr(Space::User) => Memory::User,
-                    _ => *memory,
+                let memory = if let Type::Ptr(Space::User) = self.b.type_of(base) {
+                    Memory::User
+                } else {
+                    *memory
                 };
                 match place.bits {
                     Some(bits) => self.load_bits(place, bits, base, pointer.span, memory),
@@ -248,7 +246,7 @@ impl Lower<'_> {
             self.at(place.span, path.text.clone());
             let ty = match &place.ty {
                 CType::Btf(id) if !path.through_union && self.verifier_follows(*id) => Type::Ptr(Space::Btf),
-                _ => Type::Int,
+                CType::Void | CType::Int { .. } | CType::Bool | CType::Btf(_) | CType::Ptr(_) => Type::Int,
             };
             let ty = if seen == Seen::Pointer { ty } else { Type::Int };
             let raw = self.b.load_field(ty, width(size), base, reloc);
@@ -295,7 +293,7 @@ impl Lower<'_> {
         }
         match walk::plain_load(self.types, path.root, offset, u64::from(size)) {
             Seen::Refused => None,
-            seen => Some((path, seen)),
+            seen @ (Seen::Number | Seen::Pointer | Seen::Address) => Some((path, seen)),
         }
     }
 
@@ -374,9 +372,10 @@ impl Lower<'_> {
 
     /// The address of a place whose base is known.
     pub(super) fn place_address(&mut self, place: &Place, base: Value, memory: Memory) -> Value {
-        let space = match self.b.type_of(base) {
-            Type::Ptr(Space::User) => Space::User,
-            _ => self.space_of(memory),
+        let space = if let Type::Ptr(Space::User) = self.b.type_of(base) {
+            Space::User
+        } else {
+            self.space_of(memory)
         };
         match &place.path {
             Some(path) if path.access != [0] => {
@@ -468,7 +467,7 @@ impl Lower<'_> {
         let from = match self.b.type_of(address) {
             Type::Ptr(Space::Btf) if space == Space::Kernel => address,
             ty if ty == Type::Ptr(space) => address,
-            _ => self.b.as_ptr(space, address),
+            Type::Int | Type::Ptr(_) | Type::Map => self.b.as_ptr(space, address),
         };
         self.call(helper, &[to.into(), Operand::Imm(size as i32), from.into()])
     }
@@ -527,8 +526,23 @@ impl Lower<'_> {
     fn slot_behind(&self, address: Value) -> Option<Slot> {
         let func = self.b.func();
         func.insts.iter().find_map(|(inst, data)| match data {
-            crate::ir::InstData::SlotAddr(slot) if func.results[inst] == Some(address) => Some(*slot),
-            _ => None,
+            InstData::SlotAddr(slot) if func.results[inst] == Some(address) => Some(*slot),
+            InstData::Ctx
+            | InstData::Iconst(_)
+            | InstData::Binary { .. }
+            | InstData::Neg { .. }
+            | InstData::Extend { .. }
+            | InstData::Bswap { .. }
+            | InstData::Load { .. }
+            | InstData::Store { .. }
+            | InstData::AtomicAdd { .. }
+            | InstData::FieldAddr { .. }
+            | InstData::RelocConst(_)
+            | InstData::RelocShift { .. }
+            | InstData::SlotAddr(_)
+            | InstData::MapAddr(_)
+            | InstData::Call { .. }
+            | InstData::Cast { .. } => None,
         })
     }
 }

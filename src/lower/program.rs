@@ -612,16 +612,18 @@ impl Lower<'_> {
     pub(super) fn builtin(&mut self, builtin: Builtin) -> Value {
         match builtin {
             Builtin::Pid | Builtin::Gid => {
-                let word = self.word(match builtin {
-                    Builtin::Pid => Helper::GetCurrentPidTgid,
-                    _ => Helper::GetCurrentUidGid,
+                let word = self.word(if let Builtin::Pid = builtin {
+                    Helper::GetCurrentPidTgid
+                } else {
+                    Helper::GetCurrentUidGid
                 });
                 self.b.binary(BinaryOp::Lshr, Bits::W64, word, 32)
             }
             Builtin::Tid | Builtin::Uid => {
-                let word = self.word(match builtin {
-                    Builtin::Tid => Helper::GetCurrentPidTgid,
-                    _ => Helper::GetCurrentUidGid,
+                let word = self.word(if let Builtin::Tid = builtin {
+                    Helper::GetCurrentPidTgid
+                } else {
+                    Helper::GetCurrentUidGid
                 });
                 self.b.extend(Width::B4, false, word)
             }

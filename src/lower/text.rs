@@ -56,9 +56,10 @@ impl Lower<'_> {
         pointer: Value,
         memory: Memory,
     ) -> Value {
-        let memory = match self.b.type_of(pointer) {
-            Type::Ptr(Space::User) => Memory::User,
-            _ => memory,
+        let memory = if let Type::Ptr(Space::User) = self.b.type_of(pointer) {
+            Memory::User
+        } else {
+            memory
         };
         let helper = |space: Space| match (what, space) {
             (Read::String, Space::User) => Helper::ProbeReadUserStr,

@@ -57,7 +57,22 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             Type::Struct(inner) | Type::Union(inner) if inner.size > 0 => {
                 Err((types.strip(elem), (offset - from) % u64::from(inner.size)))
             }
-            _ => Ok(Seen::Refused),
+            Type::Void
+            | Type::Float { .. }
+            | Type::Ptr(_)
+            | Type::Array { .. }
+            | Type::Struct(_)
+            | Type::Union(_)
+            | Type::Enum(_)
+            | Type::Fwd { .. }
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => Ok(Seen::Refused),
         };
     }
     for member in composite.members.iter() {
@@ -100,7 +115,20 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             }
             Type::Ptr(_) => Ok(Seen::Address),
             _ if offset + size > end => Ok(Seen::Refused),
-            _ => Ok(Seen::Number),
+            Type::Void
+            | Type::Int(_)
+            | Type::Float { .. }
+            | Type::Array { .. }
+            | Type::Enum(_)
+            | Type::Fwd { .. }
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => Ok(Seen::Number),
         };
     }
     Ok(Seen::Refused)

@@ -464,11 +464,10 @@ fn not_closed(i: Tokens<'_>, inside: Inside) -> Diagnostic {
             (Code::UnclosedParenthesis, open, "(", ")")
         }
     };
-    let diagnostic = match i.kind() {
-        Tok::Punct(Punct::RBracket) => {
-            Diagnostic::error(Code::UnmatchedBracket, i.span(), "no `[` belongs to this `]`")
-        }
-        _ => Diagnostic::error(code, i.span(), format!("this `{opened}` is not closed")),
+    let diagnostic = if let Tok::Punct(Punct::RBracket) = i.kind() {
+        Diagnostic::error(Code::UnmatchedBracket, i.span(), "no `[` belongs to this `]`")
+    } else {
+        Diagnostic::error(code, i.span(), format!("this `{opened}` is not closed"))
     };
     diagnostic
         .label(format!("expected `{closer}`, found {}", describe(i)))

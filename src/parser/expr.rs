@@ -202,7 +202,19 @@ fn sizeof(word: Span, operand: Expr) -> ExprKind {
                 span,
             })
         }
-        kind => {
+        kind @ (ExprKind::Int(_)
+        | ExprKind::Char(_)
+        | ExprKind::Str(_)
+        | ExprKind::Name(_)
+        | ExprKind::Builtin(_)
+        | ExprKind::Member { .. }
+        | ExprKind::Index { .. }
+        | ExprKind::Unary { .. }
+        | ExprKind::Binary { .. }
+        | ExprKind::Cond { .. }
+        | ExprKind::Cast { .. }
+        | ExprKind::SizeofType(_)
+        | ExprKind::Call { .. }) => {
             let func = Ident {
                 node: "sizeof".to_owned(),
                 span: word,
@@ -337,7 +349,11 @@ fn sizeof_type(i: Tokens<'_>) -> Parsed<'_, Tree> {
                 span: name.span,
             },
         ),
-        base => ExprKind::SizeofType(TypeName { base, ..ty }),
+        base @ (TypeBase::Struct(_)
+        | TypeBase::Union(_)
+        | TypeBase::Enum(_)
+        | TypeBase::Named(_)
+        | TypeBase::Words(_)) => ExprKind::SizeofType(TypeName { base, ..ty }),
     };
     Ok((rest, Tree::leaf(kind, i.span().to(rest.before().span()))))
 }
@@ -390,7 +406,11 @@ fn type_argument<'a>(
             kind: ExprKind::Name(name.node),
             span: name.span,
         }),
-        base => Arg::Type(TypeName { base, ..ty }),
+        base @ (TypeBase::Struct(_)
+        | TypeBase::Union(_)
+        | TypeBase::Enum(_)
+        | TypeBase::Named(_)
+        | TypeBase::Words(_)) => Arg::Type(TypeName { base, ..ty }),
     });
     Ok(i)
 }

@@ -14,6 +14,9 @@ use super::types::is_type_word;
 use crate::diag::{Code, Diagnostic};
 use crate::span::Span;
 
+/// How many mistakes are told of one query: whoever makes more will mend these first, and each is drawn over the whole text.
+const MOST_TOLD: usize = 32;
+
 /// `[(items)] [if expr]`, to the end of the text. Errors are pushed; what comes back is of use only without any.
 pub(super) fn body(i: Tokens<'_>, told: &mut Vec<Diagnostic>) -> (Option<Vec<Item>>, Option<Expr>) {
     let (i, after, items) = match opt(punct(Punct::LParen)).parse(i) {
@@ -60,6 +63,9 @@ fn items<'a>(mut i: Tokens<'a>, open: Span, told: &mut Vec<Diagnostic>) -> (Opti
                 end_of_item(i)
             }
         };
+        if told.len() == MOST_TOLD {
+            break;
+        }
         match end {
             Some(end) if end.is(Punct::Comma) => i = end.after(),
             Some(end) => return (Some(end.after()), items),

@@ -46,7 +46,14 @@ pub(super) fn ahead(i: Tokens<'_>) -> Ahead {
         Tok::Punct(Punct::RParen | Punct::Comma) => Ahead::Type,
         // An array type, which is told as such.
         Tok::Punct(Punct::LBracket) if is_well_known(i.name()) => Ahead::Type,
-        _ => Ahead::Value,
+        Tok::Name
+        | Tok::Builtin
+        | Tok::Int(_)
+        | Tok::Char(_)
+        | Tok::Str(_)
+        | Tok::Punct(_)
+        | Tok::Bad(_)
+        | Tok::End => Ahead::Value,
     }
 }
 

@@ -109,7 +109,23 @@ impl Sema<'_> {
         let equal = match op {
             BinaryOp::Eq => true,
             BinaryOp::Ne => false,
-            _ => {
+            BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge
+            | BinaryOp::Match
+            | BinaryOp::And
+            | BinaryOp::Xor
+            | BinaryOp::Or
+            | BinaryOp::LogAnd
+            | BinaryOp::LogOr => {
                 return self.report(
                     Diagnostic::error(Code::TypeClash, op_span, "addresses are only equal or not")
                         .label("no order between addresses")

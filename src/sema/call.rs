@@ -97,21 +97,18 @@ impl Sema<'_> {
             "is_err" => match args {
                 [Arg::Expr(expr)] => {
                     let inner = self.scalar(expr)?;
-                    match class(self.types, &inner.ty) {
-                        Class::Ptr(_) | Class::Int { bytes: 4 | 8, .. } => {
-                            Ok(value(ExprKind::IsErr(Box::new(inner)), CType::INT, span))
-                        }
-                        _ => {
-                            let name = spell(self.types, &inner.ty);
-                            self.report(
-                                Diagnostic::error(
-                                    Code::TypeClash,
-                                    expr.span,
-                                    "`is_err` takes a pointer or a number of 4 or 8 bytes",
-                                )
-                                .label(format!("its type is `{name}`")),
+                    if let Class::Ptr(_) | Class::Int { bytes: 4 | 8, .. } = class(self.types, &inner.ty) {
+                        Ok(value(ExprKind::IsErr(Box::new(inner)), CType::INT, span))
+                    } else {
+                        let name = spell(self.types, &inner.ty);
+                        self.report(
+                            Diagnostic::error(
+                                Code::TypeClash,
+                                expr.span,
+                                "`is_err` takes a pointer or a number of 4 or 8 bytes",
                             )
-                        }
+                            .label(format!("its type is `{name}`")),
+                        )
                     }
                 }
                 _ => self.wrong_arguments(func, args, span),

@@ -43,7 +43,19 @@ impl Sema<'_> {
             BinaryOp::Le => Relation::Le,
             BinaryOp::Gt => Relation::Gt,
             BinaryOp::Ge => Relation::Ge,
-            _ => {
+            BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Match
+            | BinaryOp::And
+            | BinaryOp::Xor
+            | BinaryOp::Or
+            | BinaryOp::LogAnd
+            | BinaryOp::LogOr => {
                 return self.report(
                     Diagnostic::error(
                         Code::StringOperand,

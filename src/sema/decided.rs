@@ -103,12 +103,13 @@ impl Sema<'_> {
 
     /// The address of something in a struct, at an offset that is not 0 for every pointer.
     fn never_null(&self, pointer: &Expr) -> bool {
-        match &pointer.kind {
-            ExprKind::AddrOf(place) => match &place.base {
+        if let ExprKind::AddrOf(place) = &pointer.kind {
+            match &place.base {
                 Base::Pointer { pointer, .. } => place.path.is_some() && reads(pointer),
                 Base::Arg(_) | Base::Return => true,
-            },
-            _ => false,
+            }
+        } else {
+            false
         }
     }
 

@@ -169,9 +169,10 @@ impl Sema<'_> {
 
     /// A value that arithmetic works on, promoted.
     pub(super) fn promoted(&mut self, expr: Expr, what: &str) -> R<Expr> {
-        let width = match &expr.kind {
-            ExprKind::Load(place) => place.bits.map(|bits| bits.width),
-            _ => None,
+        let width = if let ExprKind::Load(place) = &expr.kind {
+            place.bits.map(|bits| bits.width)
+        } else {
+            None
         };
         match promote(&class(self.types, &expr.ty), width) {
             Some(ty) => Ok(self.convert(expr, ty)),
@@ -214,7 +215,28 @@ impl Sema<'_> {
             ExprKind::Convert(ref inner) if to != Class::Bool && self.covers(&expr.ty, &ty) => {
                 (**inner).clone()
             }
-            _ => expr,
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Load(_)
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => expr,
         };
         if inner.ty == ty {
             return inner;
@@ -312,9 +334,10 @@ impl Sema<'_> {
             | Class::Composite(_)
             | Class::Array { .. } => {}
         }
-        let path = match pointee {
-            Class::Composite(root) => self.path_from(root),
-            _ => None,
+        let path = if let Class::Composite(root) = pointee {
+            self.path_from(root)
+        } else {
+            None
         };
         let base = Base::Pointer {
             pointer: Box::new(pointer),
@@ -445,9 +468,10 @@ impl Sema<'_> {
             },
             UnaryOp::Not => {
                 let inner = self.condition(operand)?;
-                let kind = match inner.kind {
-                    ExprKind::Const(c) => ExprKind::Const(i64::from(c == 0)),
-                    _ => ExprKind::Not(Box::new(inner)),
+                let kind = if let ExprKind::Const(c) = inner.kind {
+                    ExprKind::Const(i64::from(c == 0))
+                } else {
+                    ExprKind::Not(Box::new(inner))
                 };
                 Ok(value(kind, CType::INT, span))
             }
@@ -479,18 +503,15 @@ impl Sema<'_> {
     /// An expression used as a truth value.
     pub(super) fn condition(&mut self, expr: &ast::Expr) -> R<Expr> {
         let scalar = self.scalar(expr)?;
-        match class(self.types, &scalar.ty) {
-            Class::Int { .. } | Class::Bool | Class::Ptr(_) => {
-                self.warn_decided_condition(&scalar);
-                Ok(scalar)
-            }
-            _ => {
-                let name = spell(self.types, &scalar.ty);
-                self.report(
-                    Diagnostic::error(Code::TypeClash, expr.span, "a condition is a number or a pointer")
-                        .label(format!("its type is `{name}`")),
-                )
-            }
+        if let Class::Int { .. } | Class::Bool | Class::Ptr(_) = class(self.types, &scalar.ty) {
+            self.warn_decided_condition(&scalar);
+            Ok(scalar)
+        } else {
+            let name = spell(self.types, &scalar.ty);
+            self.report(
+                Diagnostic::error(Code::TypeClash, expr.span, "a condition is a number or a pointer")
+                    .label(format!("its type is `{name}`")),
+            )
         }
     }
 
@@ -642,7 +663,13 @@ impl Sema<'_> {
         match class(self.types, ty) {
             Class::Int { bytes, signed } => wrap(value, bytes, signed),
             Class::Bool => i64::from(value != 0),
-            _ => value,
+            Class::Void
+            | Class::Float
+            | Class::Ptr(_)
+            | Class::Composite(_)
+            | Class::Array { .. }
+            | Class::Func
+            | Class::Opaque => value,
         }
     }
 

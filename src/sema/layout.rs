@@ -18,7 +18,15 @@ impl Sema<'_> {
         let fact = match class(self.types, ty) {
             // No loader finds a struct without a name.
             Class::Composite(id) if !self.types.name(id).is_empty() => Fact::SizeOf(id),
-            _ => return Some(Self::ulong(size, span)),
+            Class::Void
+            | Class::Int { .. }
+            | Class::Bool
+            | Class::Float
+            | Class::Ptr(_)
+            | Class::Composite(_)
+            | Class::Array { .. }
+            | Class::Func
+            | Class::Opaque => return Some(Self::ulong(size, span)),
         };
         Some(Expr {
             kind: ExprKind::Layout { fact, value: size },
@@ -221,12 +229,23 @@ impl Sema<'_> {
                             .note("nothing is read: the place of a member is asked for"),
                     );
                 }
-                match self.element(inner, elem, len, index, member.span)? {
-                    Operand::Place(place) => Ok(place),
-                    _ => unreachable!("bug in ksnoop-jit: an element is a place"),
+                if let Operand::Place(place) = self.element(inner, elem, len, index, member.span)? {
+                    Ok(place)
+                } else {
+                    unreachable!("bug in ksnoop-jit: an element is a place")
                 }
             }
-            _ => self.report(
+            ast::ExprKind::Int(_)
+            | ast::ExprKind::Char(_)
+            | ast::ExprKind::Str(_)
+            | ast::ExprKind::Builtin(_)
+            | ast::ExprKind::Member { .. }
+            | ast::ExprKind::Unary { .. }
+            | ast::ExprKind::Binary { .. }
+            | ast::ExprKind::Cond { .. }
+            | ast::ExprKind::Cast { .. }
+            | ast::ExprKind::SizeofType(_)
+            | ast::ExprKind::Call { .. } => self.report(
                 Diagnostic::error(Code::BadArguments, member.span, "a member has to be here")
                     .label("not a member's name"),
             ),

@@ -88,7 +88,14 @@ impl Sema<'_> {
         for param in self.params {
             let (arrow, outer) = match class(self.types, &CType::Btf(param.ty)) {
                 Class::Ptr(to) => ("->", class(self.types, &to)),
-                direct => (".", direct),
+                direct @ (Class::Void
+                | Class::Int { .. }
+                | Class::Bool
+                | Class::Float
+                | Class::Composite(_)
+                | Class::Array { .. }
+                | Class::Func
+                | Class::Opaque) => (".", direct),
             };
             if let Class::Composite(id) = outer
                 && self.types.member(id, name).is_ok()
@@ -539,6 +546,22 @@ fn constant_type(types: &Types, of: TypeId, value: i128) -> CType {
             bytes: if kind.size > 4 { 8 } else { 4 },
             signed: kind.signed,
         },
-        _ => CType::INT,
+        Type::Void
+        | Type::Int(_)
+        | Type::Float { .. }
+        | Type::Ptr(_)
+        | Type::Array { .. }
+        | Type::Struct(_)
+        | Type::Union(_)
+        | Type::Enum(_)
+        | Type::Fwd { .. }
+        | Type::Typedef(_)
+        | Type::Const(_)
+        | Type::Volatile(_)
+        | Type::Restrict(_)
+        | Type::TypeTag { .. }
+        | Type::Func { .. }
+        | Type::FuncProto { .. }
+        | Type::Other => CType::INT,
     }
 }

@@ -55,9 +55,10 @@ impl Sema<'_> {
             | Operand::Sized(_)
             | Operand::Symbol(_)
             | Operand::Address(_) => {
-                let what = match operand {
-                    Operand::Address(_) => "an address",
-                    _ => "a string",
+                let what = if let Operand::Address(_) = operand {
+                    "an address"
+                } else {
+                    "a string"
                 };
                 return self.report(
                     Diagnostic::error(Code::NotComposite, at, format!("{what} has no members"))

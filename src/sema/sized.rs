@@ -60,7 +60,14 @@ impl Sema<'_> {
                 Memory::Kernel | Memory::Unknown => self.string_memory(&pointer),
             },
             Class::Int { bytes: 8, .. } => self.string_memory(&pointer),
-            _ => {
+            Class::Void
+            | Class::Int { .. }
+            | Class::Bool
+            | Class::Float
+            | Class::Composite(_)
+            | Class::Array { .. }
+            | Class::Func
+            | Class::Opaque => {
                 let name = spell(self.types, &pointer.ty);
                 return self.report(
                     Diagnostic::error(Code::NotPointer, at, "a buffer is at an address")
@@ -68,9 +75,10 @@ impl Sema<'_> {
                 );
             }
         };
-        let pointer = match class(self.types, &pointer.ty) {
-            Class::Ptr(_) => pointer,
-            _ => self.convert(pointer, CType::Ptr(Box::new(CType::Void))),
+        let pointer = if let Class::Ptr(_) = class(self.types, &pointer.ty) {
+            pointer
+        } else {
+            self.convert(pointer, CType::Ptr(Box::new(CType::Void)))
         };
         let length = self.length(length)?;
         Ok(Operand::Sized(Box::new(Sized {
@@ -86,20 +94,17 @@ impl Sema<'_> {
     pub(super) fn symbol_call(&mut self, address: &ast::Expr, span: Span) -> R<Operand> {
         let at = address.span;
         let address = self.scalar(address)?;
-        match class(self.types, &address.ty) {
-            Class::Ptr(_) | Class::Int { bytes: 8, .. } => {
-                let mut address = self.convert(address, CType::Ptr(Box::new(CType::Void)));
-                address.span = span;
-                Ok(Operand::Symbol(address))
-            }
-            _ => {
-                let name = spell(self.types, &address.ty);
-                self.report(
-                    Diagnostic::error(Code::NotPointer, at, "a symbol is at an address")
-                        .label(format!("its type is `{name}`"))
-                        .help("cast a number to an address first: `ksym((void *)n)`"),
-                )
-            }
+        if let Class::Ptr(_) | Class::Int { bytes: 8, .. } = class(self.types, &address.ty) {
+            let mut address = self.convert(address, CType::Ptr(Box::new(CType::Void)));
+            address.span = span;
+            Ok(Operand::Symbol(address))
+        } else {
+            let name = spell(self.types, &address.ty);
+            self.report(
+                Diagnostic::error(Code::NotPointer, at, "a symbol is at an address")
+                    .label(format!("its type is `{name}`"))
+                    .help("cast a number to an address first: `ksym((void *)n)`"),
+            )
         }
     }
 
@@ -131,9 +136,10 @@ impl Sema<'_> {
                     .label(format!("its type is `{name}`")),
             );
         }
-        let to = match class(self.types, &pointer.ty) {
-            Class::Ptr(to) => to,
-            _ => self.char_type(),
+        let to = if let Class::Ptr(to) = class(self.types, &pointer.ty) {
+            to
+        } else {
+            self.char_type()
         };
         let already_user = self.memory_of(&pointer, &to) == Memory::User;
         let ty = CType::Ptr(Box::new(self.char_type()));
@@ -252,9 +258,10 @@ impl Sema<'_> {
 
     /// A constant of type `unsigned long`.
     pub(super) fn ulong(bytes: u64, span: Span) -> Expr {
-        match value(ExprKind::Const(bytes as i64), CType::ULONG, span) {
-            Operand::Value(expr) => expr,
-            _ => unreachable!("bug in ksnoop-jit: `value` makes values"),
+        if let Operand::Value(expr) = value(ExprKind::Const(bytes as i64), CType::ULONG, span) {
+            expr
+        } else {
+            unreachable!("bug in ksnoop-jit: `value` makes values")
         }
     }
 }

@@ -27,7 +27,22 @@ impl Sema<'_> {
             BinaryOp::Eq => (true, false),
             BinaryOp::Ne => (false, false),
             BinaryOp::Match => (true, true),
-            _ => {
+            BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Lt
+            | BinaryOp::Le
+            | BinaryOp::Gt
+            | BinaryOp::Ge
+            | BinaryOp::And
+            | BinaryOp::Xor
+            | BinaryOp::Or
+            | BinaryOp::LogAnd
+            | BinaryOp::LogOr => {
                 return self.report(
                     Diagnostic::error(Code::StringOperand, op_span, "strings have no order here")
                         .label("not possible with a string")
@@ -238,7 +253,15 @@ impl Sema<'_> {
                         limit: None,
                     })
                 }
-                _ => refuse(self, pointer.span, &pointer.ty),
+                Class::Void
+                | Class::Int { .. }
+                | Class::Bool
+                | Class::Float
+                | Class::Ptr(_)
+                | Class::Composite(_)
+                | Class::Array { .. }
+                | Class::Func
+                | Class::Opaque => refuse(self, pointer.span, &pointer.ty),
             },
             Operand::Place(place) => match class(self.types, &place.ty) {
                 Class::Array { elem, len } if self.is_char(&CType::Btf(elem)) && len > 0 => {
@@ -257,7 +280,14 @@ impl Sema<'_> {
                     let pointer = self.rvalue(Operand::Place(place))?;
                     self.text(Operand::Value(pointer))
                 }
-                _ => refuse(self, place.span, &place.ty),
+                Class::Void
+                | Class::Int { .. }
+                | Class::Bool
+                | Class::Float
+                | Class::Composite(_)
+                | Class::Array { .. }
+                | Class::Func
+                | Class::Opaque => refuse(self, place.span, &place.ty),
             },
         }
     }

@@ -45,9 +45,10 @@ impl Types {
 
     /// The prototype of a function, which BTF has once for all functions that are declared alike; void for anything else.
     pub fn proto_of(&self, id: TypeId) -> TypeId {
-        match self.get(id) {
-            Type::Func { proto } => proto,
-            _ => TypeId::VOID,
+        if let Type::Func { proto } = self.get(id) {
+            proto
+        } else {
+            TypeId::VOID
         }
     }
 

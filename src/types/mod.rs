@@ -114,7 +114,22 @@ impl Types {
     pub fn strip(&self, id: TypeId) -> TypeId {
         self.follow(id, |ty| match ty {
             Type::Typedef(to) => Some(*to),
-            other => modifier_target(other),
+            other @ (Type::Void
+            | Type::Int(_)
+            | Type::Float { .. }
+            | Type::Ptr(_)
+            | Type::Array { .. }
+            | Type::Struct(_)
+            | Type::Union(_)
+            | Type::Enum(_)
+            | Type::Fwd { .. }
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other) => modifier_target(other),
         })
     }
 

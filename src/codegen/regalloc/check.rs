@@ -244,6 +244,16 @@ fn without_operands(call: &MInst<VReg>) -> MInst<Reg> {
             args: Vec::new(),
             ret: None,
         },
-        other => other,
+        other @ (MInst::Entry { .. }
+        | MInst::Const { .. }
+        | MInst::Alu { .. }
+        | MInst::AluReloc { .. }
+        | MInst::Neg { .. }
+        | MInst::Bswap { .. }
+        | MInst::Zext { .. }
+        | MInst::Sext { .. }
+        | MInst::Load { .. }
+        | MInst::Store { .. }
+        | MInst::AtomicAdd { .. }) => other,
     }
 }

@@ -122,6 +122,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ));
     both(call("kernel.vfs_open", VFS_OPEN, opens).scope(Scope::Mine));
     both(call("kernel.tcp_sendmsg", TCP_SEND, tcp_sizes).scope(Scope::Mine));
+    both(call("kernel.large", &large(), ancestors).scope(Scope::Mine));
     both(call("kernel.openat2", OPENAT2, openat2_all).scope(Scope::Mine));
     both(
         call(
@@ -413,6 +414,48 @@ fn opens() -> Result<Vec<Want>> {
         wants.push(Want::new("vfs_open").with("path->dentry->d_parent->d_inode->i_ino", inode));
     }
     Ok(wants)
+}
+
+/// As large as a query may well be: 64 items of eight steps, no two the same way. Each step goes to the parent or stays, as
+/// the bits of the item's number say.
+fn large() -> String {
+    let item = |number: u32| {
+        let steps: String = (0..6)
+            .map(|bit| match number >> bit & 1 {
+                0 => "->group_leader",
+                _ => "->real_parent",
+            })
+            .collect();
+        format!("p{number}=task{steps}->group_leader->tgid")
+    };
+    let items: Vec<String> = (0..64).map(item).collect();
+    format!("vfs_open({})", items.join(", "))
+}
+
+/// Opens a file; each item is the process, or the ancestor that its parents lead to. The first task is its own parent.
+fn ancestors() -> Result<Vec<Want>> {
+    let mut chain = vec![i128::from(std::process::id())];
+    for _ in 0..6 {
+        let last = chain[chain.len() - 1];
+        chain.push(if last == 0 { 0 } else { parent(last)? });
+    }
+    drop(std::fs::File::open("/proc/version")?);
+    let want = (0..64u32).fold(Want::new("vfs_open"), |want, number| {
+        want.int(
+            &format!("p{number}"),
+            "pid_t",
+            chain[number.count_ones() as usize],
+        )
+    });
+    // The reading of the parents opened files, too.
+    let opened = chain.iter().take_while(|pid| **pid != 0).count().min(6);
+    Ok(vec![want; opened + 1])
+}
+
+fn parent(pid: i128) -> Result<i128> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    Ok(line.context("no PPid line")?.trim().parse()?)
 }
 
 /// Sends these sizes over a TCP connection, one write each.
