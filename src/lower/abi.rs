@@ -47,30 +47,13 @@ pub struct Placement {
 pub fn placement(types: &Types, func: &Func, events: &[Event]) -> Placement {
     let mut args: Vec<usize> = Vec::new();
     let mut ret = false;
-    let mut look = |expr: &Expr| match expr.kind {
-        ExprKind::Arg(index) if !args.contains(&index) => args.push(index),
-        ExprKind::Return => ret = true,
-        ExprKind::Const(_)
-        | ExprKind::Arg(_)
-        | ExprKind::Builtin(_)
-        | ExprKind::Load(_)
-        | ExprKind::AddrOf(_)
-        | ExprKind::Neg(_)
-        | ExprKind::BitNot(_)
-        | ExprKind::Arith { .. }
-        | ExprKind::Convert(_)
-        | ExprKind::Compare { .. }
-        | ExprKind::Not(_)
-        | ExprKind::And(..)
-        | ExprKind::Or(..)
-        | ExprKind::Cond(..)
-        | ExprKind::StrCompare { .. }
-        | ExprKind::BytesCompare { .. }
-        | ExprKind::Layout { .. }
-        | ExprKind::Checked { .. }
-        | ExprKind::Swap(_)
-        | ExprKind::IsErr(_)
-        | ExprKind::AsUser(_) => {}
+    let mut look = |expr: &Expr| {
+        ret |= expr.kind == ExprKind::Return;
+        if let ExprKind::Arg(index) = expr.kind
+            && !args.contains(&index)
+        {
+            args.push(index);
+        }
     };
     for event in events {
         for item in &event.items {

@@ -525,24 +525,14 @@ impl Lower<'_> {
 
     fn slot_behind(&self, address: Value) -> Option<Slot> {
         let func = self.b.func();
-        func.insts.iter().find_map(|(inst, data)| match data {
-            InstData::SlotAddr(slot) if func.results[inst] == Some(address) => Some(*slot),
-            InstData::Ctx
-            | InstData::Iconst(_)
-            | InstData::Binary { .. }
-            | InstData::Neg { .. }
-            | InstData::Extend { .. }
-            | InstData::Bswap { .. }
-            | InstData::Load { .. }
-            | InstData::Store { .. }
-            | InstData::AtomicAdd { .. }
-            | InstData::FieldAddr { .. }
-            | InstData::RelocConst(_)
-            | InstData::RelocShift { .. }
-            | InstData::SlotAddr(_)
-            | InstData::MapAddr(_)
-            | InstData::Call { .. }
-            | InstData::Cast { .. } => None,
+        func.insts.iter().find_map(|(inst, data)| {
+            if let InstData::SlotAddr(slot) = data
+                && func.results[inst] == Some(address)
+            {
+                Some(*slot)
+            } else {
+                None
+            }
         })
     }
 }

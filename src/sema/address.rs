@@ -106,33 +106,17 @@ impl Sema<'_> {
         address: Address,
         span: Span,
     ) -> R<Operand> {
-        let equal = match op {
-            BinaryOp::Eq => true,
-            BinaryOp::Ne => false,
-            BinaryOp::Mul
-            | BinaryOp::Div
-            | BinaryOp::Rem
-            | BinaryOp::Add
-            | BinaryOp::Sub
-            | BinaryOp::Shl
-            | BinaryOp::Shr
-            | BinaryOp::Lt
-            | BinaryOp::Le
-            | BinaryOp::Gt
-            | BinaryOp::Ge
-            | BinaryOp::Match
-            | BinaryOp::And
-            | BinaryOp::Xor
-            | BinaryOp::Or
-            | BinaryOp::LogAnd
-            | BinaryOp::LogOr => {
-                return self.report(
-                    Diagnostic::error(Code::TypeClash, op_span, "addresses are only equal or not")
-                        .label("no order between addresses")
-                        .secondary(address.span, format!("this is {}", address.what()))
-                        .help("compare with `==` or `!=`"),
-                );
-            }
+        let equal = if op == BinaryOp::Eq {
+            true
+        } else if op == BinaryOp::Ne {
+            false
+        } else {
+            return self.report(
+                Diagnostic::error(Code::TypeClash, op_span, "addresses are only equal or not")
+                    .label("no order between addresses")
+                    .secondary(address.span, format!("this is {}", address.what()))
+                    .help("compare with `==` or `!=`"),
+            );
         };
         let at = other.span();
         let place = self.bytes_of(other, &address)?;

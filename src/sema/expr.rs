@@ -211,32 +211,13 @@ impl Sema<'_> {
             return Expr { ty, ..expr };
         }
         // A second conversion to something no wider makes the first one pointless.
-        let inner = match expr.kind {
-            ExprKind::Convert(ref inner) if to != Class::Bool && self.covers(&expr.ty, &ty) => {
-                (**inner).clone()
-            }
-            ExprKind::Const(_)
-            | ExprKind::Arg(_)
-            | ExprKind::Return
-            | ExprKind::Builtin(_)
-            | ExprKind::Load(_)
-            | ExprKind::AddrOf(_)
-            | ExprKind::Neg(_)
-            | ExprKind::BitNot(_)
-            | ExprKind::Arith { .. }
-            | ExprKind::Convert(_)
-            | ExprKind::Compare { .. }
-            | ExprKind::Not(_)
-            | ExprKind::And(..)
-            | ExprKind::Or(..)
-            | ExprKind::Cond(..)
-            | ExprKind::StrCompare { .. }
-            | ExprKind::BytesCompare { .. }
-            | ExprKind::Layout { .. }
-            | ExprKind::Checked { .. }
-            | ExprKind::Swap(_)
-            | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => expr,
+        let inner = if let ExprKind::Convert(ref inner) = expr.kind
+            && to != Class::Bool
+            && self.covers(&expr.ty, &ty)
+        {
+            (**inner).clone()
+        } else {
+            expr
         };
         if inner.ty == ty {
             return inner;

@@ -23,32 +23,18 @@ impl Sema<'_> {
         b: Operand,
         span: Span,
     ) -> R<Operand> {
-        let (equal, glob) = match op {
-            BinaryOp::Eq => (true, false),
-            BinaryOp::Ne => (false, false),
-            BinaryOp::Match => (true, true),
-            BinaryOp::Mul
-            | BinaryOp::Div
-            | BinaryOp::Rem
-            | BinaryOp::Add
-            | BinaryOp::Sub
-            | BinaryOp::Shl
-            | BinaryOp::Shr
-            | BinaryOp::Lt
-            | BinaryOp::Le
-            | BinaryOp::Gt
-            | BinaryOp::Ge
-            | BinaryOp::And
-            | BinaryOp::Xor
-            | BinaryOp::Or
-            | BinaryOp::LogAnd
-            | BinaryOp::LogOr => {
-                return self.report(
-                    Diagnostic::error(Code::StringOperand, op_span, "strings have no order here")
-                        .label("not possible with a string")
-                        .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
-                );
-            }
+        let (equal, glob) = if op == BinaryOp::Eq {
+            (true, false)
+        } else if op == BinaryOp::Ne {
+            (false, false)
+        } else if op == BinaryOp::Match {
+            (true, true)
+        } else {
+            return self.report(
+                Diagnostic::error(Code::StringOperand, op_span, "strings have no order here")
+                    .label("not possible with a string")
+                    .help("strings compare with `==`, `!=` and, as a glob pattern, `=~`"),
+            );
         };
         let (text, literal, at) = match (a, b) {
             (text, Operand::Str(literal, at)) => (text, literal, at),

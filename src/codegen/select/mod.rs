@@ -231,12 +231,8 @@ impl Selector<'_> {
                 offset,
                 value,
             } => {
-                let (base, offset) = self.address(*base, Offset::Bytes(*offset), origin);
+                let (base, offset) = self.distance(*base, *offset, origin);
                 let value = self.rhs(*value, origin);
-                let offset = match offset {
-                    Offset::Bytes(offset) => offset,
-                    Offset::Reloc(_) => unreachable!("`address` keeps the kind of the offset"),
-                };
                 MInst::Store {
                     width: *width,
                     base,
@@ -250,12 +246,8 @@ impl Selector<'_> {
                 offset,
                 value,
             } => {
-                let (base, offset) = self.address(*base, Offset::Bytes(*offset), origin);
+                let (base, offset) = self.distance(*base, *offset, origin);
                 let value = self.reg(*value, origin);
-                let offset = match offset {
-                    Offset::Bytes(offset) => offset,
-                    Offset::Reloc(_) => unreachable!("`address` keeps the kind of the offset"),
-                };
                 MInst::AtomicAdd {
                     width: *width,
                     base,
@@ -387,15 +379,22 @@ impl Selector<'_> {
 
     /// Moves constant distances from the address into the access.
     fn address(&mut self, base: Value, offset: Offset, origin: &Origin) -> (Base<VReg>, Offset) {
-        let Offset::Bytes(mut offset) = offset else {
-            return (Base::Reg(self.reg(base, origin)), offset);
-        };
-        let mut base = base;
+        match offset {
+            Offset::Bytes(bytes) => {
+                let (base, bytes) = self.distance(base, bytes, origin);
+                (base, Offset::Bytes(bytes))
+            }
+            Offset::Reloc(_) => (Base::Reg(self.reg(base, origin)), offset),
+        }
+    }
+
+    /// The same for a distance that is known.
+    fn distance(&mut self, mut base: Value, mut offset: i16, origin: &Origin) -> (Base<VReg>, i16) {
         loop {
             if let Some(Const::Slot(slot, distance)) = self.facts.constant(base)
                 && let Some(sum) = sum16(offset, distance)
             {
-                return (Base::Slot(slot), Offset::Bytes(sum));
+                return (Base::Slot(slot), sum);
             }
             let Some(InstData::Binary { lhs, .. }) = self.facts.def_of(base) else {
                 break;
@@ -405,7 +404,7 @@ impl Selector<'_> {
             };
             (base, offset) = (*lhs, sum);
         }
-        (Base::Reg(self.reg(base, origin)), Offset::Bytes(offset))
+        (Base::Reg(self.reg(base, origin)), offset)
     }
 }
 
