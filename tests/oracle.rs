@@ -13,24 +13,26 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Instant;
 
+use clap::Parser;
 use oracle::{Kernel, Round, Tally};
 
 /// Expressions in one C program.
 const ROUND: usize = 1500;
 
+/// Compares random expressions with what a C compiler makes of them.
+#[derive(Parser)]
+#[command(name = "oracle")]
 struct Options {
+    /// How many expressions.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
     count: usize,
+    /// Where the rounds' seeds begin.
+    #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(why) => {
-            eprintln!("oracle: {why}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     if let Err(why) = oracle::compiler() {
         eprintln!("oracle: {why}");
         return ExitCode::FAILURE;
@@ -81,24 +83,4 @@ fn main() -> ExitCode {
     );
     println!("{tally:?}");
     ExitCode::SUCCESS
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options {
-        count: 20_000,
-        seed: 1,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut number = |what: &str| -> Result<u64, String> {
-            let word = args.next().ok_or(format!("{what} wants a number"))?;
-            word.parse().map_err(|_| format!("{what}: `{word}` is no number"))
-        };
-        match arg.as_str() {
-            "--count" => options.count = number("--count")? as usize,
-            "--seed" => options.seed = number("--seed")?,
-            other => return Err(format!("no option `{other}`")),
-        }
-    }
-    Ok(options)
 }

@@ -11,56 +11,67 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::{Parser, ValueEnum};
 use judge::{Judge, Verdict};
 use ksnoop_jit::sweep::{self, Random, Subject};
 use report::Report;
 
-/// A kind of program, and what it asks about.
-#[derive(Clone, Copy, Debug)]
-struct Kind {
-    name: &'static str,
-    typed: bool,
-    subjects: &'static [Subject],
-}
-
-const KINDS: [Kind; 4] = [
-    Kind {
-        name: "kprobe",
-        typed: false,
-        subjects: &[Subject::Entry, Subject::Entry, Subject::Return, Subject::Both],
-    },
-    Kind {
-        name: "raw_tp",
-        typed: false,
-        subjects: &[Subject::Tracepoint],
-    },
-    Kind {
-        name: "tp_btf",
-        typed: true,
-        subjects: &[Subject::Tracepoint],
-    },
-    Kind {
-        name: "fentry",
-        typed: true,
-        subjects: &[Subject::Entry, Subject::Entry, Subject::Return, Subject::Both],
-    },
-];
-
+/// Lets the running kernel's verifier judge random queries that use the whole language; attaches nothing.
+#[derive(Parser)]
+#[command(name = "random-queries")]
 struct Options {
+    /// What the programs are.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["kprobe", "raw_tp", "tp_btf"])]
     kinds: Vec<Kind>,
+    /// Until so many of each kind were accepted.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     count: usize,
+    /// Other queries.
+    #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Show the verifier's logs.
+    #[arg(long)]
     logs: bool,
 }
 
-fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(why) => {
-            eprintln!("random-queries: {why}");
-            return ExitCode::from(2);
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Kind {
+    Kprobe,
+    RawTp,
+    TpBtf,
+    Fentry,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Kprobe => "kprobe",
+            Kind::RawTp => "raw_tp",
+            Kind::TpBtf => "tp_btf",
+            Kind::Fentry => "fentry",
         }
-    };
+    }
+
+    /// Whether its arguments have types for the verifier.
+    fn typed(self) -> bool {
+        match self {
+            Kind::Kprobe | Kind::RawTp => false,
+            Kind::TpBtf | Kind::Fentry => true,
+        }
+    }
+
+    /// What it can ask about.
+    fn subjects(self) -> &'static [Subject] {
+        match self {
+            Kind::Kprobe | Kind::Fentry => &[Subject::Entry, Subject::Entry, Subject::Return, Subject::Both],
+            Kind::RawTp | Kind::TpBtf => &[Subject::Tracepoint],
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
     let mut judge = match Judge::open() {
         Ok(judge) => judge,
         Err(why) => {
@@ -81,19 +92,19 @@ fn main() -> ExitCode {
 
 /// Goes on until so many queries of a kind were accepted; gives how many were refused.
 fn sweep(judge: &mut Judge, kind: Kind, options: &Options) -> usize {
-    let mut names = judge.names(kind.subjects[0]);
+    let mut names = judge.names(kind.subjects()[0]);
     // A trampoline is only for what ftrace knows, and the kernel says so itself.
-    if kind.name == "fentry" {
+    if kind == Kind::Fentry {
         let known = traceable();
         names.retain(|name| known.contains(name));
     }
     if names.is_empty() {
-        println!("{}: there is nothing to ask about", kind.name);
+        println!("{}: there is nothing to ask about", kind.name());
         return 1;
     }
     println!(
         "{}: {} accepted queries on {} names, seed {}",
-        kind.name,
+        kind.name(),
         options.count,
         names.len(),
         options.seed
@@ -105,15 +116,15 @@ fn sweep(judge: &mut Judge, kind: Kind, options: &Options) -> usize {
     while report.accepted < options.count && asked < 3 * options.count + 100 {
         asked += 1;
         let name = &names[random.below(names.len())];
-        let subject = kind.subjects[random.below(kind.subjects.len())];
+        let subject = kind.subjects()[random.below(kind.subjects().len())];
         let Some(func) = judge.prototype(name, subject) else {
             report.add("no prototype", name.clone(), name, None);
             continue;
         };
         let text = sweep::whole(&judge.types, &func, subject, random.next_u64());
-        match judge.judge(&text, kind.typed) {
+        match judge.judge(&text, kind.typed()) {
             // Which functions may have a trampoline is not the compiler's to know.
-            Verdict::Refused(why, log) if kind.name == "fentry" && !log.lines().any(is_instruction) => {
+            Verdict::Refused(why, log) if kind == Kind::Fentry && !log.lines().any(is_instruction) => {
                 report.add("the target is refused", why, &text, Some(log));
             }
             verdict => report.take(verdict, &text),
@@ -121,7 +132,7 @@ fn sweep(judge: &mut Judge, kind: Kind, options: &Options) -> usize {
         if asked.is_multiple_of(2000) {
             eprintln!(
                 "{}: {asked} asked, {:.0} s",
-                kind.name,
+                kind.name(),
                 started.elapsed().as_secs_f32()
             );
         }
@@ -145,36 +156,4 @@ fn traceable() -> BTreeSet<String> {
         .filter_map(|line| line.split_whitespace().next())
         .map(str::to_string)
         .collect()
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options {
-        kinds: KINDS[..3].to_vec(),
-        count: 1000,
-        seed: 1,
-        logs: false,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut word = || args.next().ok_or(format!("{arg} wants a value"));
-        match arg.as_str() {
-            "--count" => options.count = word()?.parse().map_err(|_| "--count wants a number")?,
-            "--seed" => options.seed = word()?.parse().map_err(|_| "--seed wants a number")?,
-            "--logs" => options.logs = true,
-            "--kinds" => {
-                let wanted = word()?;
-                options.kinds = wanted
-                    .split(',')
-                    .map(|name| {
-                        KINDS
-                            .into_iter()
-                            .find(|kind| kind.name == name)
-                            .ok_or(format!("no kind `{name}`: kprobe, raw_tp, tp_btf, fentry"))
-                    })
-                    .collect::<Result<_, _>>()?;
-            }
-            other => return Err(format!("no option `{other}`")),
-        }
-    }
-    Ok(options)
 }

@@ -10,25 +10,43 @@ mod report;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::{Parser, ValueEnum};
 use judge::Judge;
 use ksnoop_jit::sweep::{self, Random, Subject};
 use report::Report;
 
+/// Lets the running kernel's verifier judge a query on each function or tracepoint; attaches nothing.
+#[derive(Parser)]
+#[command(name = "verifier-sweep")]
 struct Options {
-    kind: String,
-    sample: Option<usize>,
+    /// What the programs are.
+    #[arg(long, value_enum, default_value = "kprobe")]
+    kind: Kind,
+    /// So many functions, chosen at random.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    sample: usize,
+    /// All functions.
+    #[arg(long, conflicts_with = "sample")]
+    every: bool,
+    /// Other queries.
+    #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Show the verifier's logs.
+    #[arg(long)]
     logs: bool,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Kind {
+    Kprobe,
+    Kretprobe,
+    TpBtf,
+    RawTp,
+}
+
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(why) => {
-            eprintln!("verifier-sweep: {why}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     let mut judge = match Judge::open() {
         Ok(judge) => judge,
         Err(why) => {
@@ -36,19 +54,16 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (subject, typed) = match options.kind.as_str() {
-        "kprobe" => (Subject::Entry, false),
-        "kretprobe" => (Subject::Return, false),
-        "tp_btf" => (Subject::Tracepoint, true),
-        "raw_tp" => (Subject::Tracepoint, false),
-        other => {
-            eprintln!("verifier-sweep: no kind `{other}`: kprobe, kretprobe, tp_btf, raw_tp");
-            return ExitCode::from(2);
-        }
+    let (subject, typed) = match options.kind {
+        Kind::Kprobe => (Subject::Entry, false),
+        Kind::Kretprobe => (Subject::Return, false),
+        Kind::TpBtf => (Subject::Tracepoint, true),
+        Kind::RawTp => (Subject::Tracepoint, false),
     };
     let mut names = judge.names(subject);
     let all = names.len();
-    if let Some(sample) = options.sample {
+    if !options.every {
+        let sample = options.sample;
         let mut random = Random::new(options.seed);
         for at in 0..sample.min(all) {
             let other = at + random.below(all - at);
@@ -58,7 +73,10 @@ fn main() -> ExitCode {
     }
     println!(
         "{}: {} of {all}, seed {}",
-        options.kind,
+        options
+            .kind
+            .to_possible_value()
+            .map_or(String::new(), |kind| kind.get_name().to_string()),
         names.len(),
         options.seed
     );
@@ -87,29 +105,4 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options {
-        kind: "kprobe".to_string(),
-        sample: Some(500),
-        seed: 1,
-        logs: false,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut number = |what: &str| -> Result<u64, String> {
-            let word = args.next().ok_or(format!("{what} wants a number"))?;
-            word.parse().map_err(|_| format!("{what}: `{word}` is no number"))
-        };
-        match arg.as_str() {
-            "--sample" => options.sample = Some(number("--sample")? as usize),
-            "--seed" => options.seed = number("--seed")?,
-            "--every" => options.sample = None,
-            "--logs" => options.logs = true,
-            "--kind" => options.kind = args.next().ok_or("--kind wants a kind")?,
-            other => return Err(format!("no option `{other}`")),
-        }
-    }
-    Ok(options)
 }
