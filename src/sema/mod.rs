@@ -15,6 +15,7 @@ mod items;
 mod layout;
 mod name;
 mod place;
+mod pointer;
 mod sized;
 mod stack;
 mod strings;

@@ -1,0 +1,178 @@
+//! What is asked of typed expressions: whether two are the same wherever they stand, what is in them, and whether they are known
+//! beforehand. In: typed expressions. Out: answers. It never changes one.
+
+use std::hash::{Hash, Hasher};
+
+use super::{Base, Event, Expr, ExprKind, Place, Source, Text};
+
+impl PartialEq for Expr {
+    fn eq(&self, other: &Expr) -> bool {
+        let Expr { kind, ty, span: _ } = self;
+        *kind == other.kind && *ty == other.ty
+    }
+}
+
+impl Eq for Expr {}
+
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Expr { kind, ty, span: _ } = self;
+        (kind, ty).hash(state);
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        *base == other.base
+            && *path == other.path
+            && *offset == other.offset
+            && *bits == other.bits
+            && *ty == other.ty
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Place {
+            base,
+            path,
+            offset,
+            bits,
+            ty,
+            span: _,
+        } = self;
+        (base, path, offset, bits, ty).hash(state);
+    }
+}
+
+impl Expr {
+    /// Calls `visit` for this expression and everything in it, also inside places.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        visit(self);
+        match &self.kind {
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Layout { .. } => {}
+            ExprKind::Load(place) | ExprKind::AddrOf(place) | ExprKind::BytesCompare { place, .. } => {
+                place.walk(visit);
+            }
+            ExprKind::Neg(e)
+            | ExprKind::BitNot(e)
+            | ExprKind::Convert(e)
+            | ExprKind::Not(e)
+            | ExprKind::Swap(e)
+            | ExprKind::IsErr(e)
+            | ExprKind::AsUser(e)
+            | ExprKind::Checked { index: e, .. } => e.walk(visit),
+            ExprKind::Arith { lhs, rhs, .. }
+            | ExprKind::Compare { lhs, rhs, .. }
+            | ExprKind::And(lhs, rhs)
+            | ExprKind::Or(lhs, rhs) => {
+                lhs.walk(visit);
+                rhs.walk(visit);
+            }
+            ExprKind::Cond(c, a, b) => {
+                c.walk(visit);
+                a.walk(visit);
+                b.walk(visit);
+            }
+            ExprKind::StrCompare { text, .. } => match text.as_ref() {
+                Text::Pointer { pointer, .. } => pointer.walk(visit),
+                Text::Array { place, .. } => place.walk(visit),
+                Text::Comm => {}
+            },
+        }
+    }
+
+    /// Whether it is a constant, and which. What depends on the kernel's types is none.
+    pub fn constant(&self) -> Option<i64> {
+        if let ExprKind::Const(value) = self.kind {
+            Some(value)
+        } else {
+            None
+        }
+    }
+
+    /// Whether it is the same at every event: nothing is read for it.
+    pub fn is_fixed(&self) -> bool {
+        let mut fixed = true;
+        self.walk(&mut |expr| {
+            fixed &= !matches!(
+                expr.kind,
+                ExprKind::Arg(_)
+                    | ExprKind::Return
+                    | ExprKind::Builtin(_)
+                    | ExprKind::Load(_)
+                    | ExprKind::StrCompare { .. }
+                    | ExprKind::BytesCompare { .. }
+            );
+        });
+        fixed
+    }
+}
+
+impl Place {
+    /// Calls `visit` for every expression in it.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        match &self.base {
+            Base::Pointer { pointer, .. } => pointer.walk(visit),
+            // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
+            Base::Arg(index) => visit(&self.stand_in(ExprKind::Arg(*index))),
+            Base::Return => visit(&self.stand_in(ExprKind::Return)),
+        }
+    }
+
+    fn stand_in(&self, kind: ExprKind) -> Expr {
+        Expr {
+            kind,
+            ty: self.ty.clone(),
+            span: self.span,
+        }
+    }
+}
+
+impl Event {
+    /// Calls `visit` for every expression of its items and predicates, and all in them.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        for item in &self.items {
+            item.source.walk(visit);
+        }
+        for predicate in &self.predicates {
+            predicate.cond.walk(visit);
+        }
+    }
+
+    /// Whether any part of it is such an expression.
+    pub fn mentions(&self, kind: &ExprKind) -> bool {
+        let mut found = false;
+        self.walk(&mut |expr| found |= expr.kind == *kind);
+        found
+    }
+}
+
+impl Source {
+    /// Calls `visit` for every expression in it.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        match self {
+            Source::Value(expr) => expr.walk(visit),
+            Source::Memory(place) => place.walk(visit),
+            Source::Sized { pointer, length, .. } => {
+                pointer.walk(visit);
+                length.walk(visit);
+            }
+            Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+        }
+    }
+}
