@@ -9,6 +9,16 @@ use crate::ir::build::call;
 use crate::ir::{BinaryOp, Bits, CmpOp, RelocData, RelocKind, Type, Value, Width};
 use crate::span::Span;
 use crate::typed::{BitRange, Memory, Path, Place};
+use crate::types::{self, TypeId};
+
+/// An element of an array, on the way to a bitfield in it.
+struct Element {
+    ty: TypeId,
+    /// How many steps of the path lead to it.
+    steps: usize,
+    /// How many bytes from where the path starts.
+    start: u64,
+}
 
 impl Lower<'_> {
     /// A bitfield in kernel or user memory.
@@ -21,49 +31,84 @@ impl Lower<'_> {
         memory: Memory,
     ) -> Value {
         if let Some(path) = &place.path
-            && path.access[0] != 0
+            && let Some(element) = self.uneven_element(path, bits.unit)
         {
-            let (element, moved, bits) = self.element(place, path, bits, base, memory);
-            return self.load_bits_at(&element, bits, moved, (step, base), memory);
+            let (inner, moved, bits) = self.inside(place, path, &element, bits, base, memory);
+            return self.load_bits_at(&inner, bits, moved, (step, base), memory);
         }
         self.load_bits_at(place, bits, base, (step, base), memory)
     }
 
-    /// The element of `root[n]` that a bitfield is in, as a base of its own: aya takes a root's index for bits, not bytes, where
-    /// it computes a bitfield's local place (`AccessSpec::new`, aya-obj's relocation.rs), and refuses what then seems to lie
-    /// in nine bytes.
-    fn element(
+    /// The last element of an array on the way that must be a base of its own. One is `root[n]`: aya takes a root's index for bits,
+    /// not bytes, where it computes a bitfield's local place (`AccessSpec::new`, aya-obj's relocation.rs), and refuses what then
+    /// seems to lie in nine bytes. The other is a packed struct whose size is no multiple of the bitfield's unit: as the local
+    /// struct is of the same size, one of its elements may lay the field across nine bytes where the kernel's does not.
+    fn uneven_element(&self, path: &Path, unit: u8) -> Option<Element> {
+        let size = |id| self.types.size_of(id).unwrap_or(0);
+        let mut at = self.types.complete(path.root);
+        let mut start = u64::from(path.access[0]) * size(at);
+        let mut found = (start != 0).then_some(Element {
+            ty: at,
+            steps: 1,
+            start,
+        });
+        for (step, index) in path.access.iter().enumerate().skip(1) {
+            if let types::Type::Array { elem, .. } = self.types.get(at) {
+                at = self.types.complete(elem);
+                start += u64::from(*index) * size(at);
+                if self.types.composite(at).is_some() && !size(at).is_multiple_of(u64::from(unit)) {
+                    found = Some(Element {
+                        ty: at,
+                        steps: step + 1,
+                        start,
+                    });
+                }
+            } else {
+                let composite = self.types.composite(at)?;
+                let member = composite.members.get(*index as usize)?;
+                start += u64::from(member.bit_offset / 8);
+                at = self.types.complete(member.ty);
+            }
+        }
+        found
+    }
+
+    /// The address of an element, and the place and its bits from there.
+    fn inside(
         &mut self,
         place: &Place,
         path: &Path,
+        element: &Element,
         bits: BitRange,
         base: Value,
         memory: Memory,
     ) -> (Place, Value, BitRange) {
-        let size = self.types.size_of(path.root).unwrap_or(0);
-        let before = u64::from(path.access[0]) * size;
+        let (to, after) = path.access.split_at(element.steps);
         let whole = Path {
-            access: vec![path.access[0]],
+            access: to.to_vec(),
             ..path.clone()
         };
         let space = self.space_of(memory);
         self.at(place.span, path.text.clone());
-        let reloc = self.offset_reloc(&whole, before);
-        let start = self.loose(base, space);
-        let moved = self.b.field_addr(start, reloc);
-        let mut inside = path.clone();
-        inside.access[0] = 0;
+        let reloc = self.offset_reloc(&whole, element.start);
+        let base = self.loose(base, space);
+        let moved = self.b.field_addr(base, reloc);
+        let inside = Path {
+            root: element.ty,
+            access: [&[0], after].concat(),
+            ..path.clone()
+        };
         let bits = BitRange {
-            first: bits.first - 8 * before,
+            first: bits.first - 8 * element.start,
             ..bits
         };
-        let element = Place {
+        let place = Place {
             path: Some(inside),
-            offset: place.offset - before,
+            offset: place.offset - element.start,
             bits: Some(bits),
             ..place.clone()
         };
-        (element, moved, bits)
+        (place, moved, bits)
     }
 
     /// As `load_bits`, where the step that can be a fault is not from the base itself.

@@ -117,7 +117,7 @@ impl BtfWriter {
 
     /// An integer; `encoding` is a combination of the `INT_` constants.
     pub fn int(&mut self, name: &str, size: u32, encoding: u32) -> u32 {
-        self.int_bits(name, size, encoding, 0, (size * 8).min(255) as u8)
+        self.int_bits(name, size, encoding, 0, size.saturating_mul(8).min(255) as u8)
     }
 
     /// An integer with its own width and bit offset: how bitfields were encoded before structs had the kind flag.

@@ -42,12 +42,14 @@ static PANIC: Mutex<String> = Mutex::new(String::new());
 impl Judge {
     /// Opens the running kernel; an error says why nothing can be judged here.
     pub(crate) fn open() -> Result<Judge, String> {
-        if let runtime::Answer::No(why) = runtime::Capabilities::detect().privileged() {
+        let capabilities = runtime::Capabilities::detect();
+        if let runtime::Answer::No(why) = capabilities.privileged() {
             return Err(why.to_string());
         }
         let btf = runtime::btf::open_vmlinux(None).map_err(|error| error.to_string())?;
         let target = Target {
             ring_bytes: 1 << 16,
+            current_task_btf: capabilities.current_task_btf().is_yes(),
             ..Target::default()
         };
         Ok(Judge {

@@ -10,6 +10,9 @@ use super::expr::Pair;
 use super::family::{Family, Places, Ty};
 use super::image::{ARENA, Image, MARGIN};
 
+/// Expressions in one C function.
+const GROUP: usize = 100;
+
 /// The program of a round; its directory goes with it.
 pub(crate) struct Program {
     dir: PathBuf,
@@ -59,17 +62,26 @@ pub(crate) fn source(family: &Family, pairs: &[Pair]) -> String {
     for (name, ty) in &family.params {
         let _ = writeln!(out, "static {};", family.declare(ty, name));
     }
-    for (index, pair) in pairs.iter().enumerate() {
-        let body = if pair.bitfield {
-            format!("return (u64){};", pair.c)
-        } else {
-            format!("__auto_type v = {}; *t = CODE(v); return (u64)v;", pair.c)
-        };
-        let _ = writeln!(out, "static u64 e{index}(u8 *t) {{ {body} }}");
+    // Several in one function: most of what the C compiler does, it does for each function.
+    for (group, pairs) in pairs.chunks(GROUP).enumerate() {
+        let _ = writeln!(
+            out,
+            "static u64 group{group}(size_t index, u8 *t) {{ switch (index) {{"
+        );
+        for (index, pair) in pairs.iter().enumerate() {
+            let body = if pair.bitfield {
+                format!("return (u64){};", pair.c)
+            } else {
+                format!("__auto_type v = {}; *t = CODE(v); return (u64)v;", pair.c)
+            };
+            let _ = writeln!(out, "case {index}: {{ {body} }}");
+        }
+        out.push_str("} return 0; }\n");
     }
-    out.push_str("static u64 (*const all[])(u8 *) = {");
-    for index in 0..pairs.len() {
-        let _ = write!(out, "e{index},");
+    let _ = writeln!(out, "enum {{ COUNT = {}, GROUP = {GROUP} }};", pairs.len());
+    out.push_str("static u64 (*const groups[])(size_t, u8 *) = {");
+    for group in 0..pairs.len().div_ceil(GROUP) {
+        let _ = write!(out, "group{group},");
     }
     out.push_str("};\nstatic void arguments(const u64 *args)\n{\n");
     for (index, (name, ty)) in family.params.iter().enumerate() {
