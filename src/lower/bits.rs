@@ -12,7 +12,7 @@ use crate::typed::{BitRange, Memory, Path, Place};
 use crate::types::{self, TypeId};
 
 /// An element of an array, on the way to a bitfield in it.
-struct Element {
+pub(super) struct Element {
     ty: TypeId,
     /// How many steps of the path lead to it.
     steps: usize,
@@ -43,7 +43,7 @@ impl Lower<'_> {
     /// not bytes, where it computes a bitfield's local place (`AccessSpec::new`, aya-obj's relocation.rs), and refuses what then
     /// seems to lie in nine bytes. The other is a packed struct whose size is no multiple of the bitfield's unit: as the local
     /// struct is of the same size, one of its elements may lay the field across nine bytes where the kernel's does not.
-    fn uneven_element(&self, path: &Path, unit: u8) -> Option<Element> {
+    pub(super) fn uneven_element(&self, path: &Path, unit: u8) -> Option<Element> {
         let size = |id| self.types.size_of(id).unwrap_or(0);
         let mut at = self.types.complete(path.root);
         let mut start = u64::from(path.access[0]) * size(at);

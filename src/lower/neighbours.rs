@@ -98,7 +98,7 @@ impl Lower<'_> {
         let path = place.path.as_ref()?;
         let (offset, size) = match place.bits {
             // It is read from its element on.
-            Some(_) if path.access.first() != Some(&0) => return None,
+            Some(bits) if self.uneven_element(path, bits.unit).is_some() => return None,
             Some(bits) => {
                 let (size, offset) = container(bits)?;
                 (offset, u64::from(size))
