@@ -12,6 +12,7 @@ mod judge;
 mod kernel_dump;
 mod machine;
 mod oracle;
+mod packed;
 mod probe_events;
 mod reference;
 mod running;
