@@ -37,6 +37,10 @@ pub const VALUE: u32 = 8;
 /// Frames at the inner end of a kernel stack that may be the tracer's own: its program, and what runs that.
 pub const OWN_FRAMES: u32 = 8;
 
+/// The label of an item that nobody has asked for by this name: how long the call took, a [`ValueLayout::Scalar`] in nanoseconds,
+/// of an event that tells of a whole call. The time of such an event less this is the time of the call's entry.
+pub const DURATION: &str = "$duration";
+
 /// When in a call an event is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {

@@ -22,9 +22,11 @@ pub mod run_child;
 pub mod signals;
 pub mod symbols;
 pub mod terminal;
+pub mod user_symbols;
 
 mod attach;
 mod links;
+mod map_log;
 mod perf;
 mod program;
 mod sys;
@@ -41,4 +43,5 @@ pub use program::{LogLevel, Moment, ProgramKind, ProgramSpec};
 pub use ring::{Events, Wake};
 pub use run_child::Child;
 pub use signals::Signals;
+pub use user_symbols::{UserPlace, UserSymbols};
 pub use verify::{RawLoaded, RawProgram, load_raw};

@@ -223,11 +223,31 @@ fn ioctl(event: &OwnedFd, what: libc::Ioctl, arg: i32) -> io::Result<()> {
     }
 }
 
+/// Opens an event that never happens, whose buffer tells what processes of that CPU map to run, and of their beginnings and ends.
+pub(crate) fn open_map_log(cpu: i32) -> io::Result<OwnedFd> {
+    /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY`.
+    const TYPE_SOFTWARE: u32 = 1;
+    const COUNT_DUMMY: u64 = 9;
+    /// The bits of `struct perf_event_attr` called `mmap`, `comm`, `task`, `mmap2` and `comm_exec`.
+    const FLAGS: u64 = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24;
+    let mut attr = PerfAttr {
+        kind: TYPE_SOFTWARE,
+        config: COUNT_DUMMY,
+        flags: FLAGS,
+        ..Default::default()
+    };
+    event_open_on(&mut attr, -1, cpu)
+}
+
 fn event_open(attr: &mut PerfAttr, pid: i32) -> io::Result<OwnedFd> {
-    attr.size = size_of::<PerfAttr>() as u32;
     // An event without a process has to name a CPU, yet the probe fires on all of them: the program is tied to the
     // probe, not to the event (kernel/trace/trace_kprobe.c, `kprobe_perf_func`).
     let cpu = if pid == -1 { 0 } else { -1 };
+    event_open_on(attr, pid, cpu)
+}
+
+fn event_open_on(attr: &mut PerfAttr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    attr.size = size_of::<PerfAttr>() as u32;
     // SAFETY: `attr` is a live struct of the size it states, and its pointers live as long as the caller's place.
     let fd = unsafe {
         libc::syscall(

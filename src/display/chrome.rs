@@ -75,18 +75,24 @@ impl Calls {
         out.push_str("\n]\n");
     }
 
-    /// What a record of that layout and function is. Calls that it shows to have ended unseen are ended first.
+    /// What a record of that layout and function is; `took` is how long the call was, if it tells that. Calls that it shows to have
+    /// ended unseen are ended first.
     pub(super) fn slice(
         &mut self,
         record: &[u8],
         call: Option<(usize, usize)>,
+        took: Option<u64>,
         layouts: &[RecordLayout],
         out: &mut String,
     ) -> Slice {
         let slice = match (call, Header::of(record)) {
             (Some((layout, function)), Some(header)) => {
                 self.last = self.last.max(header.time);
-                self.call(layout, function, &header, layouts, out)
+                match self.call(layout, function, &header, layouts, out) {
+                    // Nothing else tells of its beginning.
+                    Slice::Instant => took.map_or(Slice::Instant, Slice::Whole),
+                    slice @ (Slice::Begin | Slice::End | Slice::Whole(_)) => slice,
+                }
             }
             (_, _) => Slice::Instant,
         };

@@ -3,11 +3,11 @@
 //!
 //! `JSON.md` describes the form for readers of the output, `schema.json` for programs; both change with this file.
 
-use super::Symbol;
 use super::digits::{push_bytes, push_hex, push_i128, push_u128};
 use super::escape;
 use super::leaf;
 use super::sink::{Brackets, Cut, Leaf, Mark, Tail};
+use super::{Place, Symbol};
 
 /// The version of the form, which each run's first object carries. It changes when a reader of the old form would misread
 /// the new one; new members of objects do not count.
@@ -293,9 +293,15 @@ fn write(out: &mut String, leaf: &Leaf<'_>) {
                 if index > 0 {
                     out.push(',');
                 }
-                match &frame.symbol {
-                    Some(symbol) => located(out, frame.address, symbol),
-                    None => address(out, frame.address),
+                match &frame.place {
+                    Place::Symbol(symbol) => located(out, frame.address, symbol),
+                    Place::Mapped { file, offset } => mapped(out, frame.address, file, *offset),
+                    Place::Unknown => address(out, frame.address),
+                    Place::Gone => {
+                        out.push_str("{\"$address\":");
+                        address(out, frame.address);
+                        out.push_str(",\"$fault\":\"the process had ended\"}");
+                    }
                 }
             }
             out.push(']');
@@ -334,6 +340,17 @@ fn link(out: &mut String, at: u64) {
     } else {
         address(out, at);
     }
+}
+
+/// An address of a process in a file without symbols.
+fn mapped(out: &mut String, at: u64, file: &str, offset: u64) {
+    out.push_str("{\"$address\":");
+    address(out, at);
+    out.push_str(",\"$offset\":");
+    unsigned(out, u128::from(offset));
+    out.push_str(",\"$module\":");
+    string(out, file);
+    out.push('}');
 }
 
 /// An address with where it lies.

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::errno;
 
-use super::Symbol;
 use super::digits::{push_hex, push_i128, push_u128};
 use super::escape;
 use super::shape::Enum;
 use super::sink::{Brackets, Cut, Frame, Leaf, Tail};
+use super::{Place, Symbol};
 
 /// Appends the value.
 pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
@@ -240,15 +240,39 @@ pub(super) fn flags(out: &mut String, e: &Enum, value: u128, escape: fn(&mut Str
 /// What stands for a stack without frames: a kernel thread has none of the user's.
 pub(super) const NO_STACK: &str = "<no stack>";
 
-/// Appends a frame: `vfs_read+0x1c`, or its address.
+/// Appends a frame: `vfs_read+0x1c`, or its address and what is known of it.
 pub(super) fn frame(out: &mut String, frame: &Frame<'_>) {
-    match &frame.symbol {
-        Some(at) => {
-            let _ = symbol(out, at);
+    // Writing to a string can't fail.
+    let _ = match &frame.place {
+        Place::Symbol(at) => symbol(out, at),
+        Place::Mapped { file, offset } => {
+            let _ = write!(out, "{:#x} [", frame.address);
+            escape::plain(out, file);
+            write!(out, "+{offset:#x}]")
         }
-        None => {
-            // Writing to a string can't fail.
-            let _ = write!(out, "{:#x}", frame.address);
+        Place::Unknown => write!(out, "{:#x}", frame.address),
+        Place::Gone => write!(out, "{:#x} [process ended]", frame.address),
+    };
+}
+
+/// Appends a frame as a flame graph has it, with nothing in it by which two runs of one program differ.
+pub(super) fn frame_name(out: &mut String, frame: &Frame<'_>) {
+    match &frame.place {
+        Place::Symbol(at) => {
+            let _ = symbol(
+                out,
+                &Symbol {
+                    offset: 0,
+                    ..at.clone()
+                },
+            );
         }
+        Place::Mapped { file, .. } => {
+            out.push('[');
+            escape::plain(out, file);
+            out.push(']');
+        }
+        Place::Unknown => out.push_str("[unknown]"),
+        Place::Gone => out.push_str("[process ended]"),
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Slice {
     Begin,
     /// It ends.
     End,
+    /// A call that took so many nanoseconds has just ended.
+    Whole(u64),
     /// Something happened, and nothing is known of how long it took.
     Instant,
 }
@@ -65,6 +67,7 @@ impl<'o> JsonSink<'o> {
         let letter = match slice {
             Slice::Begin => "B",
             Slice::End => "E",
+            Slice::Whole(_) => "X",
             // Shown in the thread's own row.
             Slice::Instant => "i\",\"s\":\"t",
         };
@@ -78,7 +81,16 @@ impl<'o> JsonSink<'o> {
             Phase::Hit => "tracepoint",
         });
         out.push_str("\",\"ts\":");
-        micros(out, event.time);
+        match slice {
+            Slice::Whole(took) => {
+                // A record that says otherwise is wrong: no call began before the clock did.
+                let took = took.min(event.time);
+                micros(out, event.time - took);
+                out.push_str(",\"dur\":");
+                micros(out, took);
+            }
+            Slice::Begin | Slice::End | Slice::Instant => micros(out, event.time),
+        }
         number(out, ",\"pid\":", event.pid);
         number(out, ",\"tid\":", row(event.tid, event.cpu));
         number(out, ",\"args\":{\"$cpu\":", event.cpu);

@@ -110,10 +110,28 @@ pub trait Symbols {
     /// The symbol that an address lies in, if one is known.
     fn resolve(&self, address: u64) -> Option<Symbol<'_>>;
 
-    /// The symbol that an address of a process lies in, if one is known.
-    fn resolve_user(&self, _pid: u32, _address: u64) -> Option<Symbol<'_>> {
-        None
+    /// Where an address of a process lies.
+    fn resolve_user(&self, _pid: u32, _address: u64) -> Place<'_> {
+        Place::Unknown
     }
+}
+
+/// Where an address of code lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place<'s> {
+    /// In a function.
+    Symbol(Symbol<'s>),
+    /// In a file that a process has mapped, where no symbol is known.
+    Mapped {
+        /// The file's name.
+        file: Cow<'s, str>,
+        /// Bytes from its start.
+        offset: u64,
+    },
+    /// Nobody knows.
+    Unknown,
+    /// Nobody knows any more: the process had ended before it could be looked at.
+    Gone,
 }
 
 /// Where an address lies.
@@ -159,6 +177,8 @@ struct Plan {
     items: Vec<ItemPlan>,
     /// It tells of the return of a function that has nothing to show.
     bare_return: Option<Label>,
+    /// Which of its values is how long the call took.
+    duration: Option<usize>,
 }
 
 impl<'a> Printer<'a> {
@@ -220,7 +240,8 @@ impl<'a> Printer<'a> {
             Layout::Json => self.show(record, JsonSink::new(out, Form::Lines), symbols),
             Layout::Chrome => {
                 let call = u32_at(record, wire::EVENT).and_then(|number| self.layout_of(number));
-                let slice = self.calls.slice(record, call, self.layouts, out);
+                let took = call.and_then(|(layout, _)| self.took(layout, record));
+                let slice = self.calls.slice(record, call, took, self.layouts, out);
                 self.show(record, JsonSink::new(out, Form::Chrome(slice)), symbols);
             }
         }
@@ -257,6 +278,15 @@ impl<'a> Printer<'a> {
         let last = self.by_event.partition_point(|(event, _)| *event <= number);
         let (event, index) = self.by_event.get(last.checked_sub(1)?)?;
         Some((*index, (number - event) as usize))
+    }
+
+    /// How long the call took that a record tells of.
+    fn took(&self, layout: usize, record: &[u8]) -> Option<u64> {
+        let index = self.plans.get(layout)?.duration?;
+        let item = self.layouts.get(layout)?.items.get(index)?;
+        let fault = u32_at(record, item.offset.checked_add(wire::FAULT)?)?;
+        let nanos = u64_at(record, item.offset.checked_add(wire::VALUE)?)?;
+        (fault == 0).then_some(nanos)
     }
 
     fn show<S: Sink>(&mut self, record: &[u8], mut sink: S, symbols: &dyn Symbols) {
@@ -302,7 +332,15 @@ impl<'a> Printer<'a> {
             format: None,
             budget: 0,
         };
-        for (item, plan) in layout.items.iter().zip(&plan.items) {
+        // A slice is as long as the call took.
+        let drawn = match self.options.format {
+            Layout::Chrome => plan.duration,
+            Layout::Text | Layout::Compact | Layout::Json => None,
+        };
+        for (index, (item, plan)) in layout.items.iter().zip(&plan.items).enumerate() {
+            if drawn == Some(index) {
+                continue;
+            }
             if !walker.item(plan, item, record) {
                 break;
             }
@@ -342,6 +380,7 @@ impl Plan {
                 .iter()
                 .map(|name| escape::plain_string(name).into())
                 .collect(),
+            duration: layout.items.iter().position(|item| item.label == wire::DURATION),
             bare_return: bare.then(|| Label::new("return", true, &mut keys)),
             items,
         }

@@ -3,8 +3,8 @@
 
 use crate::wire::Phase;
 
-use super::Symbol;
 use super::shape::Enum;
+use super::{Place, Symbol};
 
 /// One output format.
 pub(super) trait Sink {
@@ -141,7 +141,7 @@ pub(super) struct Frame<'x> {
     /// Where it goes on when what it called returns.
     pub(super) address: u64,
     /// Where that lies.
-    pub(super) symbol: Option<Symbol<'x>>,
+    pub(super) place: Place<'x>,
 }
 
 /// A value without parts.

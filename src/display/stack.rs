@@ -1,9 +1,9 @@
 //! Call stacks: which frames are shown. In: return addresses as the kernel gave them, and symbols. Out: frames. What the kernel
 //! ran to get at the stack, at its inner end, is left out: it is about the tracer and not about what is traced.
 
-use super::Symbols;
 use super::bytes::u64_at;
 use super::sink::Frame;
+use super::{Place, Symbols};
 use crate::wire::OWN_FRAMES;
 
 /// The frames of a value of which `length` bytes are frames, and whether all of those bytes are there. `None` if not even the
@@ -39,13 +39,15 @@ fn frames<'s>(bytes: &[u8], owner: Owner, depth: u32, symbols: &'s dyn Symbols) 
         .step_by(8)
         .map_while(|at| u64_at(bytes, at))
         .take_while(|address| *address != 0);
+    let place = |address: u64| match owner {
+        Owner::Kernel => symbols.resolve(address).map_or(Place::Unknown, Place::Symbol),
+        Owner::Process(pid) => symbols.resolve_user(pid, address),
+    };
     let frames: Vec<Frame<'s>> = addresses
-        .map(|address| {
-            let symbol = match owner {
-                Owner::Kernel => symbols.resolve(address),
-                Owner::Process(pid) => symbols.resolve_user(pid, address),
-            };
-            Frame { address, symbol }
+        .enumerate()
+        .map(|(index, address)| Frame {
+            address,
+            place: returned_to(index, address, &place),
         })
         .collect();
     let mut frames = match owner {
@@ -54,6 +56,23 @@ fn frames<'s>(bytes: &[u8], owner: Owner, depth: u32, symbols: &'s dyn Symbols) 
     };
     frames.truncate(depth as usize);
     frames
+}
+
+/// Where a frame lies. All but the innermost hold where a call returns to: behind the last instruction of a function, if what it
+/// calls never returns, and that is where the next function begins.
+fn returned_to<'s>(index: usize, address: u64, place: &impl Fn(u64) -> Place<'s>) -> Place<'s> {
+    let found = place(address);
+    let begins = matches!(&found, Place::Symbol(symbol) if symbol.offset == 0);
+    if index == 0 || !begins {
+        return found;
+    }
+    match place(address - 1) {
+        Place::Symbol(mut symbol) => {
+            symbol.offset += 1;
+            Place::Symbol(symbol)
+        }
+        Place::Mapped { .. } | Place::Unknown | Place::Gone => found,
+    }
 }
 
 /// Drops the frames of the tracer: up to the last of the first few that belongs to it.
@@ -68,7 +87,7 @@ fn outside(mut frames: Vec<Frame<'_>>) -> Vec<Frame<'_>> {
 /// Whether a frame is of generated code or of what calls it: a trampoline (kernel/bpf/trampoline.c), a tracepoint's probe
 /// (kernel/trace/bpf_trace.c, include/linux/tracepoint.h).
 fn is_tracers(frame: &Frame<'_>) -> bool {
-    let Some(symbol) = &frame.symbol else {
+    let Place::Symbol(symbol) = &frame.place else {
         return false;
     };
     symbol.module.as_deref() == Some("bpf")

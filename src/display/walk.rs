@@ -146,7 +146,8 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 // A task's name comes in 16 bytes, of which a NUL ends the text.
                 let text = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                 let whole = bytes.len() == wanted as usize;
-                let (bytes, wanted) = match text < bytes.len() {
+                let ended = text < bytes.len();
+                let (bytes, wanted) = match ended {
                     true => (clip(bytes, text as u32), text as u32),
                     false => (bytes, wanted),
                 };
@@ -167,7 +168,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                         | Format::Errno
                         | Format::BigEndian,
                     )
-                    | None => self.text(bytes, wanted, wanted.saturating_add(1) >= *capacity),
+                    | None => self.text(bytes, wanted, !ended && wanted.saturating_add(1) >= *capacity),
                 };
                 self.sink.leaf(cast, leaf);
                 whole.then_some(())

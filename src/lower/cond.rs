@@ -63,9 +63,10 @@ impl Lower<'_> {
     }
 
     fn leaf(&mut self, cond: &Expr, negate: bool, yes: Block, no: Block) {
-        self.handlers.push(Handler::Plain(None));
+        self.handlers
+            .push(Handler::Plain(None, "a fault: the comparison is false"));
         self.decide(cond, negate, yes, no);
-        let Some(Handler::Plain(faulted)) = self.handlers.pop() else {
+        let Some(Handler::Plain(faulted, _)) = self.handlers.pop() else {
             unreachable!("bug in ksnoop-jit: handlers are nested");
         };
         if let Some(faulted) = faulted {

@@ -442,10 +442,10 @@ impl Lower<'_> {
             .join(" ")
             + what;
         let to = match self.handlers.last_mut() {
-            Some(Handler::Plain(block)) => {
+            Some(Handler::Plain(block, says)) => {
                 let block = match block {
                     Some(block) => *block,
-                    None => *block.insert(self.b.block("a fault: the comparison is false")),
+                    None => *block.insert(self.b.block(*says)),
                 };
                 call(block, &[])
             }

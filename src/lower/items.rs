@@ -6,8 +6,21 @@ use super::program::{Handler, Key, Lower};
 use super::text::Read;
 use crate::ir::build::call;
 use crate::ir::{Bits, CmpOp, Helper, Operand, Type, Value, Width};
+use crate::span::Span;
 use crate::typed::{Base, Expr, Item, Memory, Source};
 use crate::wire::{self, ItemLayout, ValueLayout};
+
+/// A string or bytes of a stated length.
+pub(super) struct Sized {
+    /// Which of both.
+    pub(super) what: Read,
+    /// Where they are.
+    pub(super) pointer: Value,
+    /// How many bytes are read.
+    pub(super) size: Operand,
+    /// How many were asked for.
+    pub(super) full: Operand,
+}
 
 impl Lower<'_> {
     /// Writes these items.
@@ -172,29 +185,13 @@ impl Lower<'_> {
                 },
                 ValueLayout::String { .. } | ValueLayout::Buffer { .. },
             ) => {
-                let pointer = self.value(pointer);
-                let to = self.b.add(record, i32::from(place));
-                let (what, most) = match item.value {
-                    ValueLayout::String { capacity } => (Read::String, capacity - 1),
-                    ValueLayout::Buffer { capacity } => (Read::Bytes, capacity),
-                    ValueLayout::Scalar
-                    | ValueLayout::Pointee { .. }
-                    | ValueLayout::Bytes { .. }
-                    | ValueLayout::Stack { .. } => {
-                        unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
-                    }
-                };
-                let (size, full) = self.bounded(bytes, most);
-                self.at(item.span, format!("copy {}", item.label));
-                // A string has a NUL behind its characters.
-                let size = match (what, size) {
-                    (Read::Bytes, size) => size,
-                    (Read::String, Operand::Imm(size)) => Operand::Imm(size + 1),
-                    (Read::String, Operand::Value(size)) => self.b.add(size, 1).into(),
-                };
-                let status = self.read(what, to, size, pointer, *memory);
-                let full = (what == Read::Bytes).then_some(full);
-                self.copied(status, pointer, record, here, full);
+                let note = format!("copy {}", item.label);
+                let (read, to) = self.sized((pointer, bytes), &item.value, (item.span, note), |lower| {
+                    lower.b.add(record, i32::from(place))
+                });
+                let status = self.read(read.what, to, read.size, read.pointer, *memory);
+                let full = (read.what == Read::Bytes).then_some(read.full);
+                self.copied(status, read.pointer, record, here, full);
                 return;
             }
             (Source::Stack { user }, ValueLayout::Stack { depth, .. }) => {
@@ -279,8 +276,46 @@ impl Lower<'_> {
         self.b.switch_to(done);
     }
 
+    /// What it takes to read a string or bytes of a stated length: their pointer, how many bytes are read, and how many were asked for. `to`
+    /// is where they go, asked when the rest is known.
+    pub(super) fn sized(
+        &mut self,
+        (pointer, length): (&Expr, &Expr),
+        value: &ValueLayout,
+        (span, note): (Span, String),
+        to: impl FnOnce(&mut Self) -> Value,
+    ) -> (Sized, Value) {
+        let pointer = self.value(pointer);
+        let (what, most) = match *value {
+            ValueLayout::String { capacity } => (Read::String, capacity - 1),
+            ValueLayout::Buffer { capacity } => (Read::Bytes, capacity),
+            ValueLayout::Scalar
+            | ValueLayout::Pointee { .. }
+            | ValueLayout::Bytes { .. }
+            | ValueLayout::Stack { .. } => {
+                unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
+            }
+        };
+        let (size, full) = self.bounded(length, most);
+        self.at(span, note);
+        // A string has a NUL behind its characters.
+        let size = match (what, size) {
+            (Read::Bytes, size) => size,
+            (Read::String, Operand::Imm(size)) => Operand::Imm(size + 1),
+            (Read::String, Operand::Value(size)) => self.b.add(size, 1).into(),
+        };
+        let to = to(self);
+        let sized = Sized {
+            what,
+            pointer,
+            size,
+            full,
+        };
+        (sized, to)
+    }
+
     /// A length as the verifier accepts it, at most `most`, and as it was asked for. A negative one is a fault.
-    pub(super) fn bounded(&mut self, length: &Expr, most: u32) -> (Operand, Operand) {
+    fn bounded(&mut self, length: &Expr, most: u32) -> (Operand, Operand) {
         let limit = i32::try_from(most).unwrap_or(i32::MAX);
         if let Some(bytes) = length.constant() {
             let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);

@@ -15,7 +15,9 @@ mod expr;
 mod filter;
 pub mod follow;
 mod glob;
+mod histogram;
 mod items;
+mod key;
 mod memory;
 mod neighbours;
 mod program;
@@ -249,7 +251,7 @@ pub struct Target {
 }
 
 /// The size of ring buffer that is used if nothing else is said, in bytes.
-pub const RING_BYTES: u32 = 1 << 20;
+pub const RING_BYTES: u32 = 1 << 22;
 
 impl Default for Target {
     fn default() -> Target {

@@ -210,8 +210,8 @@ pub(super) enum Key {
 
 /// Where a fault goes.
 pub(super) enum Handler {
-    /// To a block that knows all it needs: a predicate's. It is made when the first fault needs it.
-    Plain(Option<Block>),
+    /// To a block that knows all it needs: a predicate's. It is made when the first fault needs it; the text says what it does.
+    Plain(Option<Block>, &'static str),
     /// To a block that takes the step and the address: shown values.
     Step(Block),
 }
@@ -441,12 +441,13 @@ impl Lower<'_> {
 
     /// Does something whose faults end the program.
     pub(super) fn faults_end(&mut self, body: impl FnOnce(&mut Self)) {
-        self.handlers.push(Handler::Plain(None));
+        self.handlers
+            .push(Handler::Plain(None, "a fault: the program ends"));
         body(self);
         let handler = self.handlers.pop();
         let end = self.end;
         self.b.jump(end, &[]);
-        if let Some(Handler::Plain(Some(faulted))) = handler {
+        if let Some(Handler::Plain(Some(faulted), _)) = handler {
             self.b.switch_to(faulted);
             self.b.jump(end, &[]);
         }

@@ -165,6 +165,8 @@ pub enum Arg {
     /// A type that can't be an expression: it begins with `struct`, `union`, `enum` or one of C's own types, or has a
     /// `*` at its end (`offsetof(struct sk_buff, len)`, `container_of(p, struct x, m)`); a lone name is an expression.
     Type(TypeName),
+    /// A key with a label, a format or both: `by(proto = sk->sk_protocol, sk->saddr:ip)`. Only `by` has such arguments.
+    Key(Box<Item>),
 }
 
 /// An integer literal.
@@ -277,4 +279,15 @@ pub enum BinaryOp {
     LogAnd,
     /// `||`
     LogOr,
+}
+
+impl Arg {
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        match self {
+            Arg::Expr(expr) => expr.span,
+            Arg::Type(ty) => ty.span,
+            Arg::Key(key) => key.span,
+        }
+    }
 }

@@ -137,6 +137,7 @@ impl Dump {
                     match arg {
                         Arg::Expr(expr) => out.expr(expr),
                         Arg::Type(ty) => out.leaf("type", &ty.to_string(), ty.span),
+                        Arg::Key(key) => out.item(key),
                     }
                 }
             }),

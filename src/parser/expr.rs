@@ -5,10 +5,11 @@
 use nom::Parser;
 
 use super::MAX_DEPTH;
-use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, TypeBase, TypeName, UnaryOp};
+use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, Item, TypeBase, TypeName, UnaryOp};
 use super::cursor::{Parsed, Problem, Tokens, fail, too_deep};
 use super::errors::{self, Inside, close};
 use super::fetch;
+use super::query;
 use super::token::{Punct, Tok};
 use super::types::{self, Ahead};
 use crate::span::{Span, Spanned};
@@ -363,8 +364,13 @@ fn call(i: Tokens<'_>) -> Parsed<'_, Tree> {
     let open = i.after();
     let (mut args, mut height) = (Vec::new(), 0);
     let mut rest = open.after().deeper()?;
+    // Keys are shown like items, so they have labels and formats like those.
+    let keys = i.text() == KEYS;
     while !(args.is_empty() && rest.is(Punct::RParen)) {
-        rest = argument(rest, &mut args, &mut height)?;
+        rest = match keys {
+            true => key(rest, &mut args, &mut height)?,
+            false => argument(rest, &mut args, &mut height)?,
+        };
         if !rest.is(Punct::Comma) {
             break;
         }
@@ -391,6 +397,33 @@ fn argument<'a>(
     *height = tree.height.max(*height);
     args.push(Arg::Expr(*tree.expr));
     Ok(i)
+}
+
+/// The call whose arguments are keys.
+pub(super) const KEYS: &str = "by";
+
+/// The same for a key. Without a label and a format it is an argument like any other.
+fn key<'a>(i: Tokens<'a>, args: &mut Vec<Arg>, height: &mut u16) -> Result<Tokens<'a>, nom::Err<Problem>> {
+    let start = i.span();
+    let (rest, label) = query::label(i)?;
+    let rest = argument(rest, args, height)?;
+    let (rest, format) = query::formatted(rest)?;
+    if label.is_none() && format.is_none() {
+        return Ok(rest);
+    }
+    let span = start.to(rest.before().span());
+    match args.pop() {
+        Some(Arg::Expr(expr)) => args.push(Arg::Key(Box::new(Item {
+            label,
+            expr,
+            format,
+            span,
+        }))),
+        // A type is no key, which is told where it is asked what it means.
+        Some(other) => args.push(other),
+        None => {}
+    }
+    Ok(rest)
 }
 
 fn type_argument<'a>(

@@ -155,6 +155,7 @@ pub fn symbols(query: &Query) -> Vec<String> {
                         }
                         Arg::Expr(inner) => left.push(inner),
                         Arg::Type(_) => {}
+                        Arg::Key(key) => left.push(&key.expr),
                     }
                 }
             }

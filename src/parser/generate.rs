@@ -431,9 +431,32 @@ impl Generator {
     }
 
     fn call(&mut self, height: usize) -> ExprKind {
+        if self.random.chance(8) {
+            return self.keys(height);
+        }
         let args = (0..self.random.below(4)).map(|_| self.arg(height)).collect();
         ExprKind::Call {
             func: self.one_of(NAMES),
+            args,
+        }
+    }
+
+    /// `by(…)`, whose arguments are like items.
+    fn keys(&mut self, height: usize) -> ExprKind {
+        let args = (0..1 + self.random.below(3))
+            .map(|_| {
+                let item = Item {
+                    expr: self.expr(height),
+                    ..self.item()
+                };
+                match (&item.label, &item.format) {
+                    (None, None) => Arg::Expr(item.expr),
+                    (Some(_), _) | (None, Some(_)) => Arg::Key(Box::new(item)),
+                }
+            })
+            .collect();
+        ExprKind::Call {
+            func: ident(super::expr::KEYS),
             args,
         }
     }

@@ -128,6 +128,7 @@ impl Display for Arg {
         match self {
             Arg::Expr(expr) => write!(f, "{expr}"),
             Arg::Type(ty) => write!(f, "{ty}"),
+            Arg::Key(key) => write!(f, "{key}"),
         }
     }
 }

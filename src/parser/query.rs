@@ -83,14 +83,7 @@ fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
     let start = i.span();
     let (i, label) = label(i)?;
     let (i, tree) = expr(i)?;
-    let (i, colon) = opt(punct(Punct::Colon)).parse(i)?;
-    let (i, format) = match colon {
-        Some(colon) => {
-            let (i, format) = format(i, colon)?;
-            (i, Some(format))
-        }
-        None => (i, None),
-    };
+    let (i, format) = formatted(i)?;
     if !i.is(Punct::Comma) && !i.is(Punct::RParen) {
         return fail(errors::unexpected(i, Inside::Items(open)));
     }
@@ -107,7 +100,7 @@ fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
 }
 
 /// `LABEL=`. The words that begin types or have a meaning in C can't be labels, so that `return = 3` is told.
-fn label(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
+pub(super) fn label(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
     let equals = i.after();
     if i.is(Punct::Assign) {
         let message = "a label is missing before `=`";
@@ -126,6 +119,18 @@ fn label(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
             span: i.span(),
         }),
     ))
+}
+
+/// `:FORMAT`, if it is there.
+pub(super) fn formatted(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
+    let (i, colon) = opt(punct(Punct::Colon)).parse(i)?;
+    match colon {
+        Some(colon) => {
+            let (i, format) = format(i, colon)?;
+            Ok((i, Some(format)))
+        }
+        None => Ok((i, None)),
+    }
 }
 
 /// The format's name after `:`.

@@ -74,6 +74,7 @@ fn expr(e: &mut Expr) {
                 match arg {
                     Arg::Expr(e) => expr(e),
                     Arg::Type(ty) => type_name(ty),
+                    Arg::Key(key) => item(key),
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! such a query. Out: one event whose items are the keys and what is measured, and what is done with them. Such a query
 //! shows nothing else: an item that is neither an aggregation nor a predicate is a mistake.
 
-use super::ctypes::{Class, class, size_of, spell};
+use super::ctypes::{Class, class, spell};
 use super::items::is_condition;
 use super::{R, Reported, Sema};
 use crate::ctype::CType;
@@ -27,10 +27,6 @@ pub(super) const FUNCTIONS: [(&str, &str); 8] = [
     ("by", "by(x, ...)"),
 ];
 
-/// Bytes of a string in a key, its NUL included, unless `--max-string` allows less.
-const KEY_STRING: u32 = 128;
-/// Room for the name of a function in a key is a multiple of this.
-const FUNC_NAME: u32 = 64;
 /// The most steps of a linear histogram.
 const STEPS_MAX: i128 = 1000;
 /// Typedefs that say that a number counts bytes, and those that say that it is a time.
@@ -65,16 +61,18 @@ fn call_of(expr: &ast::Expr) -> Option<(&ast::Ident, &[Arg])> {
 
 /// The parts of a query that aggregates.
 #[derive(Default)]
-struct Parts {
-    keys: Vec<Item>,
+pub(super) struct Parts {
+    pub(super) keys: Vec<Item>,
+    /// Which of them are stacks of as many frames as there is room for.
+    pub(super) stacks: Vec<usize>,
     values: Vec<Item>,
     /// The index of a measure's value counts in `values`.
     measures: Vec<Measure>,
     predicates: Vec<Predicate>,
     /// Where `by` is.
-    by: Option<Span>,
+    pub(super) by: Option<Span>,
     /// Which items and predicates the query itself gives their moment, by their spans.
-    forced: Vec<Span>,
+    pub(super) forced: Vec<Span>,
 }
 
 impl Sema<'_> {
@@ -102,22 +100,7 @@ impl Sema<'_> {
                 .help("for example `count(), by(comm)`"),
             );
         }
-        let size: u32 = parts.keys.iter().map(|key| key.value.item_size()).sum();
-        if size > wire::KEY_MAX {
-            let by = parts.by.unwrap_or(query.span);
-            return self.report(
-                Diagnostic::error(
-                    Code::KeyTooLong,
-                    by,
-                    format!(
-                        "these keys take {size} bytes, and the kernel allows {}",
-                        wire::KEY_MAX
-                    ),
-                )
-                .label("too long together")
-                .help("`--max-string` makes strings in keys shorter"),
-            );
-        }
+        self.fit_keys(&mut parts, query.span)?;
         let words: u32 = parts
             .measures
             .iter()
@@ -274,7 +257,7 @@ impl Sema<'_> {
         )
     }
 
-    fn wrong_aggregation(&mut self, func: &ast::Ident, span: Span) -> R<()> {
+    pub(super) fn wrong_aggregation(&mut self, func: &ast::Ident, span: Span) -> R<()> {
         let usage = FUNCTIONS
             .iter()
             .find(|(name, _)| *name == func.node)
@@ -296,9 +279,9 @@ impl Sema<'_> {
         for (number, arg) in numbers.iter_mut().zip(args) {
             let expr = match arg {
                 Arg::Expr(expr) => self.scalar(expr)?,
-                Arg::Type(ty) => {
+                Arg::Type(_) | Arg::Key(_) => {
                     return self.report(
-                        Diagnostic::error(Code::BadBounds, ty.span, "a number has to be here")
+                        Diagnostic::error(Code::BadBounds, arg.span(), "a number has to be here")
                             .label("this is a type"),
                     );
                 }
@@ -386,131 +369,12 @@ impl Sema<'_> {
         }
     }
 
-    /// `by(e, …)`.
-    fn by(&mut self, item: &ast::Item, func: &ast::Ident, args: &[Arg], parts: &mut Parts) -> R<()> {
-        if let Some(first) = parts.by {
-            return self.report(
-                Diagnostic::error(Code::BadArguments, func.span, "`by` is there twice")
-                    .label("the second one")
-                    .secondary(first, "the first one")
-                    .help("write all keys into one: `by(a, b)`"),
-            );
-        }
-        parts.by = Some(item.span);
-        if let Some(format) = &item.format {
-            return self.report(
-                Diagnostic::error(Code::BadFormat, format.span, "`by` gives keys, not a number")
-                    .label("so it has no format"),
-            );
-        }
-        if let Some(label) = &item.label {
-            return self.report(
-                Diagnostic::error(Code::BadArguments, label.span, "`by` has no label")
-                    .label("each key is called by its expression"),
-            );
-        }
-        if args.is_empty() {
-            return self.wrong_aggregation(func, item.expr.span);
-        }
-        let mut failed = false;
-        for arg in args {
-            failed |= self.key(arg, parts).is_err();
-        }
-        if failed { Err(Reported) } else { Ok(()) }
-    }
-
-    fn key(&mut self, arg: &Arg, parts: &mut Parts) -> R<()> {
-        let expr = match arg {
-            Arg::Expr(expr) => expr,
-            Arg::Type(ty) => {
-                return self.report(
-                    Diagnostic::error(Code::BadArguments, ty.span, "a key is a value")
-                        .label("this is a type"),
-                );
-            }
-        };
-        let (expr, forced) = self.phase_call(expr)?;
-        let label = self.label(expr);
-        if let Some(stack) = self.call_stack(expr, true, label.clone()) {
-            let mut item = stack?;
-            if let Some(forced) = forced {
-                item.when = forced;
-                parts.forced.push(item.span);
-            }
-            parts.keys.push(item);
-            return Ok(());
-        }
-        // A condition is a key as well: whether it holds.
-        let operand = self.operand(expr)?;
-        let mut item = self.show(operand, label, None, expr.span)?;
-        let string = self.limits.string.min(KEY_STRING);
-        item.value = match (&item.source, item.value) {
-            // The same for all functions of a query, so that their keys can be put together.
-            (Source::Literal(text), _) => ValueLayout::String {
-                capacity: (text.len() as u32 + 1).next_multiple_of(FUNC_NAME),
-            },
-            (_, ValueLayout::String { capacity }) => ValueLayout::String {
-                capacity: capacity.min(string),
-            },
-            // Equal pointers are equal keys, whatever they point to.
-            (_, ValueLayout::Scalar | ValueLayout::Pointee { .. }) => ValueLayout::Scalar,
-            // What follows the NUL of a string is no part of it; a byte more shows whether there is one.
-            (Source::Memory(place), ValueLayout::Bytes { full, .. }) if self.is_text(&place.ty) => {
-                ValueLayout::String {
-                    capacity: full.saturating_add(1).min(string),
-                }
-            }
-            (
-                _,
-                value @ (ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. }),
-            ) => {
-                if let ValueLayout::Bytes { copied, full } = value
-                    && (copied < full || full > 64)
-                {
-                    let name = spell(self.types, &item.ty);
-                    return self.report(
-                        Diagnostic::error(
-                            Code::KeyTooLong,
-                            expr.span,
-                            format!("`{name}` of {full} bytes is too long for a key"),
-                        )
-                        .label("at most 64 bytes can be compared as a whole")
-                        .help("name its members"),
-                    );
-                }
-                value
-            }
-        };
-        if let Some(forced) = forced {
-            item.when = forced;
-            parts.forced.push(item.span);
-        }
-        parts.keys.push(item);
-        Ok(())
-    }
-
-    /// Whether it is an array of `char`.
-    fn is_text(&self, ty: &CType) -> bool {
-        match class(self.types, ty) {
-            Class::Array { elem, .. } => {
-                self.is_char(&CType::Btf(elem)) && size_of(self.types, &CType::Btf(elem)) == Some(1)
-            }
-            Class::Void
-            | Class::Int { .. }
-            | Class::Bool
-            | Class::Float
-            | Class::Ptr(_)
-            | Class::Composite(_)
-            | Class::Func
-            | Class::Opaque => false,
-        }
-    }
-
     /// Puts keys and values into one event. What is the same at entry and at return is read where the rest is, so that nothing
     /// has to be kept from one to the other for its sake.
     fn one_event(&self, parts: Parts) -> (Event, Aggregate) {
         let Parts {
             keys,
+            stacks: _,
             values,
             measures,
             mut predicates,

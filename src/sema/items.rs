@@ -138,38 +138,50 @@ impl Sema<'_> {
             parts.predicates.push(Predicate { cond, when });
             return Ok(());
         }
-        // In the kernel's probe events a string is what lies at an address, not what a number there points to.
-        let expr = match &item.format {
-            Some(format) if matches!(format.node.as_str(), "s" | "string" | "us" | "ustring") => {
-                fetched_from(expr).unwrap_or(expr)
-            }
-            Some(_) | None => expr,
-        };
-        let operand = self.operand(expr)?;
-        if let Some(label) = &item.label {
-            self.check_label(label, expr, &operand)?;
-        }
-        let (operand, format) = match &item.format {
-            Some(name) => {
-                let word = self.format(name)?;
-                (self.as_formatted(operand, word, name)?, Some(word.format))
-            }
-            None => (operand, None),
-        };
-        let label = match &item.label {
-            Some(label) => label.node.clone(),
-            None => self.label(expr),
-        };
-        let mut shown = self.show(operand, label, format, item.span)?;
-        if let Some(format) = &item.format {
-            self.check_format(&shown, format)?;
-        }
+        let mut shown = self.labelled(expr, item.label.as_ref(), item.format.as_ref(), item.span)?;
         if let Some(forced) = forced {
             self.check_forced(shown.when, forced, expr.span)?;
             shown.when = forced;
         }
         parts.items.push(shown);
         Ok(())
+    }
+
+    /// A value as it is shown, with its label and format.
+    pub(super) fn labelled(
+        &mut self,
+        expr: &ast::Expr,
+        label: Option<&ast::Ident>,
+        format: Option<&ast::Ident>,
+        span: Span,
+    ) -> R<Item> {
+        // In the kernel's probe events a string is what lies at an address, not what a number there points to.
+        let expr = match format {
+            Some(format) if matches!(format.node.as_str(), "s" | "string" | "us" | "ustring") => {
+                fetched_from(expr).unwrap_or(expr)
+            }
+            Some(_) | None => expr,
+        };
+        let operand = self.operand(expr)?;
+        if let Some(label) = label {
+            self.check_label(label, expr, &operand)?;
+        }
+        let (operand, shape) = match format {
+            Some(name) => {
+                let word = self.format(name)?;
+                (self.as_formatted(operand, word, name)?, Some(word.format))
+            }
+            None => (operand, None),
+        };
+        let label = match label {
+            Some(label) => label.node.clone(),
+            None => self.label(expr),
+        };
+        let shown = self.show(operand, label, shape, span)?;
+        if let Some(format) = format {
+            self.check_format(&shown, format)?;
+        }
+        Ok(shown)
     }
 
     /// What a call brings is not there yet at its entry.
@@ -254,6 +266,7 @@ impl Sema<'_> {
     fn return_in(&self, expr: &ast::Expr) -> Option<Span> {
         let inside = |arg: &Arg| match arg {
             Arg::Expr(expr) => self.return_in(expr),
+            Arg::Key(key) => self.return_in(&key.expr),
             Arg::Type(_) => None,
         };
         match &expr.kind {

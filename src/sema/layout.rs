@@ -157,8 +157,8 @@ impl Sema<'_> {
                     self.report(diag)
                 }
             },
-            Arg::Expr(other) => self.report(
-                Diagnostic::error(Code::BadArguments, other.span, "a type has to be here")
+            Arg::Expr(_) | Arg::Key(_) => self.report(
+                Diagnostic::error(Code::BadArguments, arg.span(), "a type has to be here")
                     .label("this is an expression"),
             ),
         }
@@ -169,12 +169,8 @@ impl Sema<'_> {
         let outer = self.type_arg(ty)?;
         let Some(place) = self.imaginary(&outer, span) else {
             let name = spell(self.types, &outer);
-            let at = match ty {
-                Arg::Type(ty) => ty.span,
-                Arg::Expr(ty) => ty.span,
-            };
             return self.report(
-                Diagnostic::error(Code::NotComposite, at, format!("`{name}` has no members"))
+                Diagnostic::error(Code::NotComposite, ty.span(), format!("`{name}` has no members"))
                     .label("has to be a struct or union"),
             );
         };

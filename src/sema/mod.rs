@@ -9,9 +9,11 @@ mod call;
 mod compare;
 mod ctypes;
 mod decided;
+mod duration;
 mod expr;
 mod format;
 mod items;
+mod keys;
 mod layout;
 mod name;
 mod place;
@@ -41,6 +43,8 @@ pub struct Limits {
     pub string: u32,
     /// Stacks that come with each event.
     pub stacks: Stacks,
+    /// Events that tell of a whole call also tell how long it took, in an item called [`crate::wire::DURATION`].
+    pub durations: bool,
 }
 
 /// Which call stacks come with each event.
@@ -58,6 +62,7 @@ impl Default for Limits {
             bytes: 4096,
             string: 512,
             stacks: Stacks::default(),
+            durations: false,
         }
     }
 }
@@ -113,11 +118,15 @@ pub fn resolve_for(
         diags: Vec::new(),
     };
     let events = if aggregate::is_wanted(query) {
-        sema.aggregation(query)
+        sema.without_stacks(query.target.span)
+            .and_then(|()| sema.aggregation(query))
             .map(|(event, aggregate)| (vec![event], Some(aggregate)))
     } else {
         sema.events(query).map(|mut events| {
             stack::add(&mut events, limits.stacks, query.target.span);
+            if limits.durations {
+                duration::add(&mut events, query.target.span);
+            }
             (events, None)
         })
     };

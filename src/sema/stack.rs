@@ -38,6 +38,25 @@ impl Sema<'_> {
         )
     }
 
+    /// A query that aggregates sends no events that stacks could come with.
+    pub(super) fn without_stacks(&mut self, span: Span) -> R<()> {
+        let (option, key) = match (self.limits.stacks.kernel, self.limits.stacks.user) {
+            (false, false) => return Ok(()),
+            (true, false) => ("-k", "kstack()"),
+            (false, true) => ("-U", "ustack()"),
+            (true, true) => ("-k and -U", "kstack(), ustack()"),
+        };
+        self.report(
+            Diagnostic::error(
+                Code::MixedAggregation,
+                span,
+                format!("{option} shows stacks with events, and a query that aggregates sends none"),
+            )
+            .label("its hits are only counted")
+            .help(format!("count by stacks: `by({key})`")),
+        )
+    }
+
     fn frames(&mut self, func: &ast::Ident, args: &[Arg], key: bool, span: Span) -> R<u32> {
         let number = match args {
             [] => return Ok(if key { KEY_FRAMES } else { FRAMES }),

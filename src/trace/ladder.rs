@@ -11,7 +11,7 @@ use ksnoop_jit::compile::{self, Artifact, CompileError, Job};
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::Types;
-use ksnoop_jit::wire::{AggregateLayout, RecordLayout};
+use ksnoop_jit::wire::{AggregateLayout, RecordLayout, ValueLayout};
 use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
@@ -31,6 +31,17 @@ pub(super) struct Running {
     pub(super) how: Vec<(&'static str, usize)>,
     /// How long attaching took.
     pub(super) took: Duration,
+}
+
+impl Running {
+    /// Whether there are stacks of processes in what it tells.
+    pub(super) fn has_user_stacks(&self) -> bool {
+        let shown = self.layouts.iter().flat_map(|layout| &layout.items);
+        let keys = self.aggregates.iter().flat_map(|layout| &layout.keys);
+        shown
+            .chain(keys)
+            .any(|item| matches!(item.value, ValueLayout::Stack { user: true, .. }))
+    }
 }
 
 /// What all queries of a run have in common, and what earlier ones have found out.

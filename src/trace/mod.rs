@@ -3,12 +3,14 @@
 
 mod aggregate;
 mod explain;
+mod fitting;
 mod instances;
 mod ladder;
 mod order;
 mod output;
 mod rungs;
 mod status;
+mod symbols;
 mod targets;
 mod user;
 mod wait;
@@ -58,6 +60,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
     }
     let mut types = open_types(cli)?;
     let asked = targets::understand(cli, texts, &mut types)?;
+    fitting::check(cli, &asked)?;
     let caps = Capabilities::detect();
     let target = Target {
         reads: match cli.reads {
@@ -233,11 +236,12 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
         }
         told = running.len();
         let layouts: Vec<RecordLayout> = running.iter().flat_map(|(_, one)| one.layouts.clone()).collect();
+        let users = running.iter().any(|(_, one)| one.has_user_stacks());
         let mut output = match carried.take() {
-            Some(carried) => Output::resume(cli, &types, &layouts, carried),
+            Some(carried) => Output::resume(cli, &types, &layouts, carried, users),
             None => {
                 let texts: Vec<&str> = asked.iter().map(|query| query.text.as_str()).collect();
-                let output = Output::open(cli, &types, &layouts, &texts, start)?;
+                let output = Output::open(cli, &types, &layouts, &texts, start, users)?;
                 if let Some(child) = &mut child {
                     stream.watch(child.as_fd(), CHILD)?;
                     child.go()?;

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ksnoop_jit::display::{Clock, Header, Layout, Notice, Options, Printer, Stamp, Symbol, Symbols, Thread};
+use ksnoop_jit::display::{Clock, Header, Layout, Notice, Options, Printer, Stamp, Thread};
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
@@ -17,6 +17,7 @@ use runtime::{Child, Events, Signals, clock};
 use super::aggregate::Aggregates;
 use super::order::{Order, WINDOW};
 use super::status::Status;
+use super::symbols::Known;
 use super::wait::Wait;
 use super::{CHILD, SIGNAL};
 use crate::Failure;
@@ -51,6 +52,7 @@ pub(super) struct Carried {
     lost: Vec<u64>,
     text: String,
     sink: Box<dyn Write>,
+    symbols: Known,
     threads: Option<BTreeSet<(u32, u32, u32)>>,
     start: u64,
     bytes: u64,
@@ -64,7 +66,9 @@ struct Page<'a> {
     /// Text that has not been written yet.
     text: String,
     sink: Box<dyn Write>,
-    symbols: Kallsyms,
+    symbols: Known,
+    /// There are stacks of processes, which may be gone when they are printed.
+    users: bool,
     /// Threads that a trace has the names of; `None` where nobody asks for them.
     threads: Option<BTreeSet<(u32, u32, u32)>>,
     /// When tracing began, by the monotonic clock.
@@ -81,15 +85,18 @@ const WRITE: usize = 1 << 16;
 const BATCH: usize = 4096;
 /// How often clocks and losses are looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// How long what processes map may wait for being heard.
+const LISTEN: Duration = Duration::from_millis(100);
 
 impl<'a> Output<'a> {
-    /// Opens the output and writes what comes before events.
+    /// Opens the output and writes what comes before events. `users` says that there will be stacks of processes.
     pub(super) fn open(
         cli: &Cli,
         types: &'a Types,
         layouts: &'a [RecordLayout],
         queries: &[&str],
         start: u64,
+        users: bool,
     ) -> Result<Output<'a>, Failure> {
         let to_terminal = cli.output.is_none() && std::io::stdout().is_terminal();
         let sink: Box<dyn Write> = match &cli.output {
@@ -108,7 +115,8 @@ impl<'a> Output<'a> {
             printer,
             text: String::with_capacity(2 * WRITE),
             sink,
-            symbols: Kallsyms(runtime::symbols::Symbols::new()),
+            symbols: Known::default(),
+            users,
             threads,
             start,
             bytes: 0,
@@ -117,6 +125,7 @@ impl<'a> Output<'a> {
             failed: None,
         };
         page.set_clock();
+        page.watch();
         // Without events there is nothing below a line of titles.
         if cli.format != cli::Format::Text || !layouts.is_empty() {
             page.printer.begin(queries, &mut page.text);
@@ -152,6 +161,7 @@ impl<'a> Output<'a> {
             lost,
             text: page.text,
             sink: page.sink,
+            symbols: page.symbols,
             threads: page.threads,
             start: page.start,
             bytes: page.bytes,
@@ -166,6 +176,7 @@ impl<'a> Output<'a> {
         types: &'a Types,
         layouts: &'a [RecordLayout],
         carried: Carried,
+        users: bool,
     ) -> Output<'a> {
         let to_terminal = cli.output.is_none() && std::io::stdout().is_terminal();
         let options = options(cli, to_terminal);
@@ -173,7 +184,8 @@ impl<'a> Output<'a> {
             printer: Printer::new(types, layouts, options.clone()),
             text: carried.text,
             sink: carried.sink,
-            symbols: Kallsyms(runtime::symbols::Symbols::new()),
+            symbols: carried.symbols.anew(),
+            users,
             threads: carried.threads,
             start: carried.start,
             bytes: carried.bytes,
@@ -183,6 +195,7 @@ impl<'a> Output<'a> {
         };
         page.printer.go_on();
         page.set_clock();
+        page.watch();
         Output {
             page,
             order: carried.order,
@@ -230,13 +243,17 @@ impl<'a> Output<'a> {
             // What is held back is to be shown in time, whether or not more comes.
             let soon = (self.order.len() > 0).then_some(Duration::from_nanos(WINDOW));
             let tick = self.wants_ticks(cli).then_some(TICK);
+            let listen = self.page.users.then_some(LISTEN);
             let due = self.aggregates.as_ref().and_then(Aggregates::due);
-            let wait = [left, soon, tick, due, modules.interval()]
+            let wait = [left, soon, tick, listen, due, modules.interval()]
                 .into_iter()
                 .flatten()
                 .min();
             let before = clock::monotonic();
             let wake = events.poll(wait, |record| self.record(record))?;
+            if self.page.users {
+                self.page.symbols.listen();
+            }
             // What was stamped before the buffer was looked at has come, if it was not held up for longer than the window.
             let flow = self.release(before.saturating_sub(WINDOW));
             if self.aggregates.as_mut().is_some_and(Aggregates::tick) {
@@ -269,8 +286,14 @@ impl<'a> Output<'a> {
 
     /// One record; breaks off when there are enough, or nobody reads on.
     pub(super) fn record(&mut self, record: &[u8]) -> ControlFlow<()> {
+        let header = Header::of(record);
+        if self.page.users
+            && let Some(header) = &header
+        {
+            self.page.symbols.see(header.pid);
+        }
         // A record without a time is no event of ours, and says so in its place.
-        let time = Header::of(record).map_or(0, |header| header.time);
+        let time = header.map_or(0, |header| header.time);
         self.order.push(time, record);
         if self.order.len().is_multiple_of(BATCH) {
             return self.release(clock::monotonic().saturating_sub(WINDOW));
@@ -478,6 +501,13 @@ impl Page<'_> {
         self.printer.thread(&thread, &mut self.text);
     }
 
+    /// Whoever is on a stack may be gone before the stack is printed.
+    fn watch(&self) {
+        if self.users {
+            self.symbols.watch();
+        }
+    }
+
     fn set_clock(&mut self) {
         let offsets = clock::offsets();
         self.printer.set_clock(Clock {
@@ -518,18 +548,4 @@ fn options(cli: &Cli, to_terminal: bool) -> Options {
         to_terminal.then(|| runtime::terminal::columns(std::io::stdout().as_fd()).map_or(80, u32::from));
     options.columns = cli.width.or(terminal).unwrap_or(0);
     options
-}
-
-/// The running kernel's symbols, for display.
-struct Kallsyms(runtime::symbols::Symbols);
-
-impl Symbols for Kallsyms {
-    fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
-        let place = self.0.resolve_addr(address)?;
-        Some(Symbol {
-            name: place.name.into(),
-            offset: place.offset,
-            module: place.module.map(Into::into),
-        })
-    }
 }

@@ -149,6 +149,8 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
             kernel: cli.kernel_stack,
             user: cli.user_stack,
         },
+        // A trace draws calls as long as they took.
+        durations: cli.format == crate::cli::Format::Chrome,
     };
     let images = programs::open(cli, parsed.iter().map(|(_, query)| query), types)?;
     let chooser = Chooser {

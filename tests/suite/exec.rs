@@ -234,8 +234,8 @@ fn string(world: &World<'_>, address: u64, capacity: usize) -> Option<Vec<u8>> {
 }
 
 /// Random types, memory and queries.
-struct Generator<'a> {
-    rng: Rng,
+pub(super) struct Generator<'a> {
+    pub(super) rng: Rng,
     types: &'a Types,
     structs: Vec<TypeId>,
     /// Addresses that nothing is at may be in kernel memory; plain loads can't tell those.
@@ -266,7 +266,7 @@ fn one_of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
 }
 
 /// Random structs `s0` to `s3` that point to each other and hold each other, and a function `probe_me` of all of them.
-fn random_types(rng: &mut Rng) -> Types {
+pub(super) fn random_types(rng: &mut Rng) -> Types {
     let mut b = Builder::new();
     let mut names = 0;
     let mut name = move || -> &'static str {
@@ -389,7 +389,7 @@ fn random_field(
 }
 
 impl<'a> Generator<'a> {
-    fn new(seed: u64, types: &'a Types, wild: bool) -> Generator<'a> {
+    pub(super) fn new(seed: u64, types: &'a Types, wild: bool) -> Generator<'a> {
         let structs = (0..4)
             .map(|index| types.find(NameKind::Struct, &format!("s{index}"))[0])
             .collect();
@@ -410,7 +410,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Memory with objects of each struct, and user strings.
-    fn memory(&mut self) -> Vec<Region> {
+    pub(super) fn memory(&mut self) -> Vec<Region> {
         let mut regions = Vec::new();
         for (index, id) in self.structs.clone().into_iter().enumerate() {
             let size = self.types.size_of(id).unwrap_or(0) as usize;
@@ -530,7 +530,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn args(&mut self) -> Vec<u64> {
+    pub(super) fn args(&mut self) -> Vec<u64> {
         let (p, q) = (self.structs[3], self.structs[1]);
         let good = self.below(4) > 0;
         let mut pointer = |id: TypeId| {
@@ -643,7 +643,7 @@ impl<'a> Generator<'a> {
     }
 
     /// A scalar that is in memory.
-    fn scalar(&mut self, depth: usize) -> String {
+    pub(super) fn scalar(&mut self, depth: usize) -> String {
         for _ in 0..20 {
             let (text, ty, _) = self.place(depth);
             match self.types.get_stripped(ty) {
@@ -685,7 +685,7 @@ impl<'a> Generator<'a> {
     }
 
     /// A number of any type, in parentheses where it needs them.
-    fn number(&mut self, depth: usize) -> String {
+    pub(super) fn number(&mut self, depth: usize) -> String {
         if depth == 0 {
             return match self.below(6) {
                 0 | 1 => self.literal(),
@@ -764,7 +764,7 @@ impl<'a> Generator<'a> {
     }
 
     /// A condition, without parentheses around it.
-    fn condition(&mut self, depth: usize) -> String {
+    pub(super) fn condition(&mut self, depth: usize) -> String {
         let d = depth.saturating_sub(1);
         match self.below(10) {
             0 if depth > 0 => format!("({}) && ({})", self.condition(d), self.condition(d)),

@@ -2,6 +2,8 @@
 //! its own: nothing in it is memory of this process, so a wild pointer is just an address that nothing is at. The helpers
 //! are those that generated code calls. It is written from that document and shares no code with the compiler.
 
+use std::collections::BTreeMap;
+
 /// A piece of the address space.
 pub(crate) struct Region {
     pub(crate) base: u64,
@@ -16,9 +18,51 @@ const RECORD: u64 = 0xffff_c900_0003_0000;
 /// What stands for the maps in 64-bit immediate loads.
 pub(crate) const EVENTS_MAP: u64 = 0x1001;
 pub(crate) const COUNTS_MAP: u64 = 0x1002;
+/// What stands for the maps of an aggregation: this and its index in the artifact.
+pub(crate) const FIRST_MAP: u64 = 0x2000;
+/// Where the values of those maps are.
+const VALUES: u64 = 0xffff_c910_0000_0000;
+/// As many CPUs as moments tell of.
+pub(crate) const CPUS: usize = 64;
 /// What record memory holds before the program writes to it: a byte that shows in a comparison.
 const STALE: u8 = 0xa5;
 const EFAULT: u64 = -14i64 as u64;
+const ENOENT: u64 = -2i64 as u64;
+const E2BIG: u64 = -7i64 as u64;
+const EEXIST: u64 = -17i64 as u64;
+/// `BPF_NOEXIST`.
+const NOEXIST: u64 = 1;
+
+/// A map that is kept from run to run. A per-CPU one has a value for each CPU.
+#[derive(Debug)]
+pub(crate) struct Map {
+    pub(crate) key_size: usize,
+    pub(crate) value_size: usize,
+    pub(crate) max_entries: usize,
+    pub(crate) per_cpu: bool,
+    /// Keys come and go; else they are numbers from 0 on, and all are there.
+    pub(crate) hash: bool,
+    /// By key, where the value of CPU 0 is in `bytes`; those of the others follow.
+    pub(crate) entries: BTreeMap<Vec<u8>, usize>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Map {
+    fn cpus(&self) -> usize {
+        if self.per_cpu { CPUS } else { 1 }
+    }
+
+    /// The value's place on that CPU.
+    fn find(&self, key: &[u8], cpu: usize) -> Option<usize> {
+        let at = if self.hash {
+            *self.entries.get(key)?
+        } else {
+            let index = number(key) as usize;
+            (index < self.max_entries).then_some(index * self.cpus() * self.value_size)?
+        };
+        Some(at + if self.per_cpu { cpu * self.value_size } else { 0 })
+    }
+}
 
 /// What helpers say about the moment.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +86,8 @@ pub(crate) struct Machine {
     pub(crate) forgiving: bool,
     /// What the program was attached with.
     pub(crate) cookie: u64,
+    /// The maps of an aggregation.
+    pub(crate) maps: Vec<Map>,
 }
 
 impl Machine {
@@ -54,14 +100,43 @@ impl Machine {
             reserved: false,
             forgiving: false,
             cookie: 0,
+            maps: Vec::new(),
         }
+    }
+
+    /// Another moment, on maybe another CPU.
+    pub(crate) fn at(&mut self, moment: Moment) {
+        self.moment = moment;
+    }
+
+    /// Adds a map, whose number in the program is [`FIRST_MAP`] and how many there were before.
+    pub(crate) fn add_map(&mut self, mut map: Map) {
+        if !map.hash {
+            map.bytes = vec![0; map.max_entries * map.cpus() * map.value_size];
+        }
+        self.maps.push(map);
+    }
+
+    /// Where the memory of a map begins.
+    fn map_base(index: usize) -> u64 {
+        VALUES + ((index as u64) << 32)
     }
 
     /// The bytes at an address, if all of them are there.
     pub(crate) fn bytes(&self, address: u64, size: usize) -> Option<&[u8]> {
-        self.own.iter().chain(&self.memory).find_map(|region| {
-            let at = usize::try_from(address.checked_sub(region.base)?).ok()?;
-            region.bytes.get(at..at.checked_add(size)?)
+        let plain = self
+            .own
+            .iter()
+            .chain(&self.memory)
+            .map(|region| (region.base, &region.bytes));
+        let maps = self
+            .maps
+            .iter()
+            .enumerate()
+            .map(|(index, map)| (Machine::map_base(index), &map.bytes));
+        plain.chain(maps).find_map(|(base, bytes)| {
+            let at = usize::try_from(address.checked_sub(base)?).ok()?;
+            bytes.get(at..at.checked_add(size)?)
         })
     }
 
@@ -71,11 +146,17 @@ impl Machine {
     }
 
     fn own_mut(&mut self, address: u64, size: usize) -> Result<&mut [u8], String> {
-        self.own
+        let plain = self.own.iter_mut().map(|region| (region.base, &mut region.bytes));
+        let maps = self
+            .maps
             .iter_mut()
-            .find_map(|region| {
-                let at = usize::try_from(address.checked_sub(region.base)?).ok()?;
-                region.bytes.get_mut(at..at.checked_add(size)?)
+            .enumerate()
+            .map(|(index, map)| (Machine::map_base(index), &mut map.bytes));
+        plain
+            .chain(maps)
+            .find_map(|(base, bytes)| {
+                let at = usize::try_from(address.checked_sub(base)?).ok()?;
+                bytes.get_mut(at..at.checked_add(size)?)
             })
             .ok_or_else(|| format!("a store of {size} bytes at {address:#x}, which is not the program's"))
     }
@@ -179,6 +260,7 @@ impl Machine {
     /// The helpers, by their numbers in include/uapi/linux/bpf.h.
     fn helper(&mut self, helper: i32, a: [u64; 5]) -> Result<u64, String> {
         match helper {
+            1..=3 if a[0] >= FIRST_MAP => self.map_helper(helper, a),
             // map_lookup_elem
             1 => {
                 let key = number(self.bytes(a[1], 4).ok_or("a key that is nowhere")?);
@@ -227,6 +309,44 @@ impl Machine {
             // get_attach_cookie
             174 => Ok(self.cookie),
             _ => Err(format!("helper {helper} is not known here")),
+        }
+    }
+
+    /// map_lookup_elem, map_update_elem, map_delete_elem.
+    fn map_helper(&mut self, helper: i32, a: [u64; 5]) -> Result<u64, String> {
+        let index = (a[0] - FIRST_MAP) as usize;
+        let cpu = self.moment.cpu as usize;
+        let map = self.maps.get(index).ok_or("a map that is not there")?;
+        let key = self
+            .bytes(a[1], map.key_size)
+            .ok_or("a key that is nowhere")?
+            .to_vec();
+        let found = map.find(&key, cpu);
+        match helper {
+            1 => Ok(found.map_or(0, |at| Machine::map_base(index) + at as u64)),
+            2 if a[3] == NOEXIST && found.is_some() => Ok(EEXIST),
+            2 => {
+                let (size, cpus) = (map.value_size, map.cpus());
+                let value = self.bytes(a[2], size).ok_or("a value that is nowhere")?.to_vec();
+                let map = &mut self.maps[index];
+                let at = match found {
+                    Some(at) => at,
+                    None if !map.hash || map.entries.len() >= map.max_entries => return Ok(E2BIG),
+                    None => {
+                        let at = map.bytes.len();
+                        // What the other CPUs have is zero (kernel/bpf/hashtab.c, `pcpu_init_value`).
+                        map.bytes.resize(at + cpus * size, 0);
+                        map.entries.insert(key, at);
+                        at + if map.per_cpu { cpu * size } else { 0 }
+                    }
+                };
+                map.bytes[at..at + size].copy_from_slice(&value);
+                Ok(0)
+            }
+            _ => match self.maps[index].entries.remove(&key) {
+                Some(_) => Ok(0),
+                None => Ok(ENOENT),
+            },
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the test binary is made of.
 
+mod aggregated;
 mod bless;
 mod c_oracle;
 mod cases;
@@ -17,6 +18,8 @@ mod probe_events;
 mod reference;
 mod running;
 mod strings;
+mod terminal;
 mod user_live;
 mod user_recipes;
 mod verifier;
+mod watched;

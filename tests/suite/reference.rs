@@ -91,6 +91,29 @@ pub(crate) struct World<'a> {
     pub(crate) moment: &'a Moment,
 }
 
+/// What a hit adds to an aggregation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Hit {
+    /// Its keys, as 64 bits each.
+    pub(crate) key: Vec<u64>,
+    /// What is measured, in the order of the query; 0 for what is only counted.
+    pub(crate) values: Vec<i128>,
+}
+
+/// What becomes of a hit.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Counted {
+    /// A predicate does not hold.
+    Filtered,
+    /// A key or value can't be read.
+    Unreadable,
+    /// It counts.
+    Hit(Hit),
+}
+
+/// Calls that aggregate.
+const AGGREGATIONS: [&str; 7] = ["count", "sum", "avg", "min", "max", "hist", "lhist"];
+
 /// What a query should do.
 pub(crate) struct Verdict {
     pub(crate) passes: bool,
@@ -114,6 +137,47 @@ impl World<'_> {
             passes &= self.holds(cond, false);
         }
         Verdict { passes, shown }
+    }
+
+    /// What a query that aggregates does with this hit.
+    pub(crate) fn count(&self, query: &Query) -> Counted {
+        let mut hit = Hit::default();
+        let mut bad = false;
+        for Item { expr, .. } in query.items.iter().flatten() {
+            match &expr.kind {
+                ExprKind::Call { func, args } if func.node == "by" => {
+                    for arg in args {
+                        let key = match arg {
+                            Arg::Expr(expr) => expr,
+                            Arg::Key(key) => &key.expr,
+                            Arg::Type(_) => panic!("a type is no key"),
+                        };
+                        match self.show(key) {
+                            Shown::Scalar(bits) => hit.key.push(bits),
+                            Shown::Fault => bad = true,
+                            other => panic!("{other:?} is no key of the reference's"),
+                        }
+                    }
+                }
+                ExprKind::Call { func, args } if AGGREGATIONS.contains(&func.node.as_str()) => {
+                    let value = match args.first() {
+                        Some(Arg::Expr(value)) => self.rvalue(value),
+                        Some(Arg::Key(_) | Arg::Type(_)) | None => Ok(plain(INT, 0)),
+                    };
+                    match value {
+                        Ok(value) => hit.values.push(value.value),
+                        Err(Fault) => bad = true,
+                    }
+                }
+                _ if !self.holds(expr, false) => return Counted::Filtered,
+                _ => {}
+            }
+        }
+        match (&query.cond, bad) {
+            (Some(cond), _) if !self.holds(cond, false) => Counted::Filtered,
+            (_, true) => Counted::Unreadable,
+            (_, false) => Counted::Hit(hit),
+        }
     }
 
     fn leaves(&self, text: &str, expr: &Expr, shown: &mut Vec<(String, Shown)>) {

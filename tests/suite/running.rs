@@ -8,7 +8,7 @@ use ksnoop_jit::sema::Limits;
 use ksnoop_jit::span::Span;
 use ksnoop_jit::types::Types;
 
-use super::machine::{COUNTS_MAP, EVENTS_MAP, Region};
+use super::machine::{COUNTS_MAP, EVENTS_MAP, FIRST_MAP, Region};
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +53,11 @@ pub(crate) struct Built {
 /// Compiles; where that is refused, and rightly, gives the places: divisions by a constant 0,
 /// shifts that are too far, constants with a label.
 pub(crate) fn build(text: &str, types: &Types, way: Way) -> Result<Built, Vec<Span>> {
+    build_with(text, types, way, None)
+}
+
+/// The same with room for so many keys.
+pub(crate) fn build_with(text: &str, types: &Types, way: Way, keys: Option<u32>) -> Result<Built, Vec<Span>> {
     // Whatever is generated is also a text for the law of the parser.
     ksnoop_jit::parser::generate::check(text);
     let resolved = match compile::understand(text, types, Limits::default()) {
@@ -68,6 +73,7 @@ pub(crate) fn build(text: &str, types: &Types, way: Way) -> Result<Built, Vec<Sp
     };
     let target = Target {
         reads: way.reads,
+        keys,
         ..Target::default()
     };
     let job = Job::alone(if way.typed {
@@ -103,10 +109,13 @@ fn relocated(text: &str, artifact: &Artifact) -> Vec<u8> {
         panic!("{text}: {why}");
     }
     for reference in &program.map_refs {
-        let map = if reference.map == "events" {
-            EVENTS_MAP
-        } else {
-            COUNTS_MAP
+        let map = match reference.map.as_str() {
+            "events" => EVENTS_MAP,
+            "counts" => COUNTS_MAP,
+            other => {
+                let index = object.maps.iter().position(|map| map.name == other);
+                FIRST_MAP + index.unwrap_or_else(|| panic!("{text}: no map {other}")) as u64
+            }
         };
         code[reference.slot * 8 + 4..][..4].copy_from_slice(&(map as u32).to_le_bytes());
     }

@@ -11,10 +11,10 @@ const PROGRAM: &str = include_str!("demo.c");
 const SHOWN: &str = "arg0:d, arg1:u, arg2:d, arg3:u, arg4:d, arg5:u, arg6:d, arg7:u";
 
 /// Where this test's files are; removed with it.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(super) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("ksj-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder for temporary files");
         Folder(path)
@@ -49,14 +49,14 @@ fn unable() -> Option<String> {
     None
 }
 
-fn skipped(why: Option<String>) -> bool {
+pub(super) fn skipped(why: Option<String>) -> bool {
     if let Some(why) = &why {
         eprintln!("SKIP: {why}");
     }
     why.is_some()
 }
 
-fn gcc(folder: &Path, source: &str, output: &str, options: &[&str]) -> PathBuf {
+pub(super) fn gcc(folder: &Path, source: &str, output: &str, options: &[&str]) -> PathBuf {
     let (from, to) = (folder.join(format!("{output}.c")), folder.join(output));
     std::fs::write(&from, source).expect("a source file");
     let done = Command::new("gcc")

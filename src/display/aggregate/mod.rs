@@ -2,6 +2,7 @@
 //! and histograms, sorted, so that the same rows give the same text in whatever order they come. Never does I/O, never
 //! panics, whatever the bytes are.
 
+mod folded;
 mod histogram;
 mod json;
 mod merge;
@@ -147,6 +148,11 @@ impl<'a> AggregatePrinter<'a> {
             .collect()
     }
 
+    /// Appends rows as flame graphs are made of: `outer;inner 12`.
+    pub fn folded(&mut self, raw: &[RawRow], out: &mut String, symbols: &dyn Symbols) {
+        folded::print(self, raw, out, symbols);
+    }
+
     fn text(&mut self, rows: &[Row], width: usize, out: &mut String, symbols: &dyn Symbols) {
         let keys: Vec<Vec<KeyText>> = rows.iter().map(|row| self.key_texts(row, symbols)).collect();
         escape::plain(out, &self.names());
@@ -220,42 +226,6 @@ impl<'a> AggregatePrinter<'a> {
                 out.push('\n');
                 histogram::print(buckets, row.hits, measure, width, out);
             }
-        }
-    }
-
-    /// Appends rows as flame graphs are made of: `outer;inner 12`, where other keys than stacks stand before the frames, and the
-    /// number is the first that is measured. Rows without a number are left out.
-    pub fn folded(&mut self, raw: &[RawRow], out: &mut String, symbols: &dyn Symbols) {
-        for row in self.rows(&self.shown(raw, symbols)) {
-            let number = row.measures.iter().find_map(|measured| match measured {
-                Measured::Number(number) => Some(*number),
-                Measured::Average(sum, count) => Some(sum / i128::from(*count).max(1)),
-                Measured::Histogram(_) => None,
-            });
-            let mut frames: Vec<String> = Vec::new();
-            for key in self.key_texts(&row, symbols) {
-                match key {
-                    KeyText::Word(word) => frames.push(word.trim_matches('"').to_string()),
-                    // From the outermost on, the kernel's behind the user's.
-                    // Where in a function it was tells too much for a picture.
-                    KeyText::Stack(stack) => frames.extend(stack.into_iter().rev().map(without_offset)),
-                }
-            }
-            let Some(number) = number else {
-                continue;
-            };
-            for (index, frame) in frames.iter().enumerate() {
-                if index > 0 {
-                    out.push(';');
-                }
-                // What separates frames, and them from the number, can't be in one.
-                out.extend(
-                    frame
-                        .chars()
-                        .map(|c| if matches!(c, ';' | ' ') { '_' } else { c }),
-                );
-            }
-            out.push_str(&format!(" {number}\n"));
         }
     }
 
@@ -377,17 +347,6 @@ fn frames<'s>(layout: &ItemLayout, key: &[u8], symbols: &'s dyn Symbols) -> Vec<
     let value = key.get(at..).unwrap_or(&[]);
     let length = u32_at(key, layout.offset + wire::LENGTH).unwrap_or(0);
     stack::item(value, length, depth, user, symbols).map_or(Vec::new(), |(frames, _)| frames)
-}
-
-/// A frame's function without the distance into it.
-fn without_offset(frame: String) -> String {
-    match frame.split_once("+0x") {
-        Some((name, rest)) => {
-            let module = rest.find(" [").map_or("", |at| &rest[at..]);
-            format!("{name}{module}")
-        }
-        None => frame,
-    }
 }
 
 fn is_stack(key: &ItemLayout) -> bool {

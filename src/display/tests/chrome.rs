@@ -21,12 +21,16 @@ fn layouts() -> Vec<RecordLayout> {
         (4, Phase::Hit, "tick"),
         (5, Phase::Both, "failed"),
         (6, Phase::Entry, "only_entered"),
+        (7, Phase::Both, "timed"),
     ] {
         let label = match phase {
             Phase::Return => "return",
             Phase::Entry | Phase::Both | Phase::Hit => "x",
         };
-        let items = vec![item(label, ValueLayout::Scalar, CType::INT)];
+        let mut items = vec![item(label, ValueLayout::Scalar, CType::INT)];
+        if name == "timed" {
+            items.push(item(wire::DURATION, ValueLayout::Scalar, CType::ULONG));
+        }
         let mut one = layout(phase, items);
         one.event = event;
         one.names = vec![name.to_string()];
@@ -57,7 +61,11 @@ impl Trace {
         printer.thread(&thread, &mut out);
         for (event, tid, cpu, time) in &self.events {
             let layout = &layouts[*event as usize];
-            let mut bytes = record(layout, &[(0, 0, &7u64.to_le_bytes())]);
+            let seven = 7u64.to_le_bytes();
+            // The call with a length took 400 ns.
+            let took = 400u64.to_le_bytes();
+            let values: &[(u32, u32, &[u8])] = &[(0, 0, &seven), (0, 0, &took)];
+            let mut bytes = record(layout, &values[..layout.items.len()]);
             for (at, value) in [(wire::TID, tid), (wire::CPU, cpu)] {
                 bytes[at as usize..at as usize + 4].copy_from_slice(&value.to_le_bytes());
             }
@@ -99,6 +107,7 @@ impl Trace {
 /// What the format's documentation asks for.
 fn validate(events: &[Value]) {
     let mut open: BTreeMap<(u64, u64), Vec<(String, f64)>> = BTreeMap::new();
+    let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for event in events {
         let number = |name: &str| {
             event[name]
@@ -125,9 +134,25 @@ fn validate(events: &[Value]) {
                 let (began, start) = stack.pop().unwrap_or_else(|| panic!("nothing is open: {event}"));
                 assert_eq!(began, name, "slices nest");
                 assert!(time >= start, "{event}");
+                slices.entry(row).or_default().push((start, time));
+            }
+            Some("X") => {
+                let length = event["dur"]
+                    .as_f64()
+                    .unwrap_or_else(|| panic!("no length: {event}"));
+                assert!(length >= 0.0 && time >= 0.0, "{event}");
+                slices.entry(row).or_default().push((time, time + length));
             }
             Some("i") => assert!(matches!(event["s"].as_str(), Some("t" | "p" | "g")), "{event}"),
             other => panic!("no such phase: {other:?}"),
+        }
+    }
+    for slices in slices.values() {
+        for (start, end) in slices {
+            let crossed = slices
+                .iter()
+                .any(|(from, to)| start < from && from < end && end < to);
+            assert!(!crossed, "slices of one row nest: {slices:?}");
         }
     }
 }
@@ -250,4 +275,37 @@ fn each_cpu_s_idle_task_has_its_row_and_what_has_no_length_is_a_point() {
             "i only_entered 7 3.0"
         ]
     );
+}
+
+#[test]
+fn a_call_that_one_event_tells_of_is_a_slice_as_long_as_it_took() {
+    let trace = Trace {
+        events: vec![
+            (0, 5, 0, 1_000),
+            // From 1.1 to 1.5, and within it one from 1.2 to 1.6 of another thread.
+            (7, 5, 0, 1_500),
+            (7, 6, 0, 1_600),
+            (1, 5, 0, 1_600),
+            // It ended before the clock had gone so far: a record that lies.
+            (7, 5, 0, 100),
+        ],
+    };
+    assert_eq!(
+        trace.shown(),
+        [
+            "B outer 5 1.0",
+            "X timed 5 1.1",
+            "X timed 6 1.2",
+            "E outer 5 1.6",
+            "X timed 5 0.0"
+        ]
+    );
+    let text = trace.text();
+    assert!(
+        text.contains(
+            "{\"ph\":\"X\",\"name\":\"timed\",\"cat\":\"function\",\"ts\":1.100,\"dur\":0.400,\"pid\":366,\"tid\":5,\"args\":{\"$cpu\":0,\"x\":7}}"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("$duration"), "{text}");
 }

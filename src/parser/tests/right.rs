@@ -77,6 +77,7 @@ fn canonical_texts() {
         "f('a', '\\'', '\"', '\\n', '\\x00', '\\xff', \"\\\"'\\\\\\x1b\u{e9}\")",
         "f((1).x, 1->x, \"a\"[0], a.b->c[d].e, (*a)[1], (-a).b, ((struct s *)a)->b)",
         "f(by(comm, pid), count(), lhist(x, 0, 100, 10))",
+        "f(count(), by(proto=sk->sk_protocol, sk->saddr:ip, x=a ? b : c:x, by(y), z= ~y))",
         "f($retval, $comm, $stack0, $arg1 * 2)",
     ] {
         assert_eq!(printed(same), same);

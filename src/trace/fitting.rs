@@ -1,0 +1,58 @@
+//! Whether the queries and how they are to be shown fit together. In: options and typed queries. Out: a refusal that says what to
+//! write instead, before anything is attached.
+
+use ksnoop_jit::typed;
+use ksnoop_jit::wire::ValueLayout;
+
+use super::targets::Asked;
+use crate::cli::{Cli, Format};
+use crate::{Failure, complain};
+
+/// Refuses options that the queries leave nothing to do for.
+pub(super) fn check(cli: &Cli, asked: &[Asked]) -> Result<(), Failure> {
+    // A query that waits for its module has no meaning yet.
+    if asked.iter().any(|one| one.families.is_empty()) {
+        return Ok(());
+    }
+    let queries = || {
+        asked
+            .iter()
+            .flat_map(|one| &one.families)
+            .map(|family| &family.query)
+    };
+    let refuse = |why: &str| {
+        complain(&format!("ksnoop-jit: {why}"));
+        Err(Failure::Query)
+    };
+    let aggregates = |query: &typed::Query| query.aggregate.is_some();
+    if cli.format == Format::Chrome && queries().any(aggregates) {
+        return refuse(
+            "a trace is made of events, and a query that aggregates sends none: take `--format text` or `--format json`",
+        );
+    }
+    if cli.interval.is_some() && !queries().any(aggregates) {
+        return refuse("nothing is aggregated that `--interval` could print: ask for `count()` or its like");
+    }
+    if cli.folded && cli.format != Format::Text {
+        return refuse("`--folded` is a format of its own: leave `--format` away");
+    }
+    if cli.folded && !queries().all(counts_by_stack) {
+        return refuse(
+            "`--folded` writes what is counted by stacks: ask for `count(), by(kstack())` or `by(ustack())`",
+        );
+    }
+    Ok(())
+}
+
+fn counts_by_stack(query: &typed::Query) -> bool {
+    let Some(aggregate) = &query.aggregate else {
+        return false;
+    };
+    let items = query
+        .events
+        .iter()
+        .flat_map(|event| event.items.iter().take(aggregate.keys));
+    items
+        .into_iter()
+        .any(|key| matches!(key.value, ValueLayout::Stack { .. }))
+}
