@@ -1,11 +1,12 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing. `bench-startup` attaches to this machine's kernel and
-//! the sweeps load into it; what the others trace is always a guest's.
+//! that it does not name when the tool is missing. `bench-startup` and `bench-events` attach to this machine's
+//! kernel and the sweeps load into it; what the others trace is always a guest's.
 
 mod ci;
 mod demo;
+mod events;
 mod host;
 mod matrix;
 mod side;
@@ -26,6 +27,7 @@ cargo xtask COMMAND
       FILTER                        only the tests whose name contains it
   side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)
   bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
+  bench-events [--calls N] [--rounds N]  events shown, lost and the processor time they take, beside bpftrace (as root)
   verifier-sweep [OPTIONS]          let this kernel's verifier judge a query on each of many functions; attaches nothing
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
       --every                       all that its BTF has       --sample N   so many (default 500)
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
         "bench-startup" => startup::run(rest),
+        "bench-events" => events::run(rest),
         "ci" => ci::run(rest),
         "side-by-side" => side::run(rest),
         "verifier-sweep" => sweep::run("verifier-sweep", rest),
