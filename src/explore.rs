@@ -269,6 +269,7 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         ("ring buffer", caps.ringbuf()),
         ("bpf_get_func_ip", caps.get_func_ip()),
         ("bpf_get_current_task_btf", caps.current_task_btf()),
+        ("typed integer pointers", caps.int_pointers()),
     ];
     for (name, answer) in rows {
         match answer {

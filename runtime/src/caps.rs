@@ -183,6 +183,12 @@ impl Capabilities {
         self.helper(helper::GET_CURRENT_TASK_BTF)
     }
 
+    /// Pointers to integers as arguments that typed programs may load: commit bb6728d75611 of 5.17, which has no mark of its own.
+    /// `bpf_loop` came with the same release, and is what is asked for.
+    pub fn int_pointers(&self) -> Answer {
+        self.helper(helper::LOOP)
+    }
+
     /// kprobe.multi (5.18, and only with CONFIG_FPROBE).
     pub fn kprobe_multi(&self) -> Answer {
         self.once("kprobe_multi", || {

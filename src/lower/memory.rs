@@ -165,16 +165,29 @@ impl Lower<'_> {
         defined && !tagged && self.target.reads == Reads::Auto
     }
 
-    /// Whether every kernel's verifier lets a typed program load an argument of that type: numbers, and pointers to void, to
-    /// integers and to structs.
+    /// Whether the verifier lets a typed program load an argument of that type (`btf_ctx_access`, kernel/bpf/btf.c): numbers, and
+    /// pointers to structs and to plain void; to integers since 5.17, to const void since 6.16.
     fn context_readable(&self, declared: TypeId) -> bool {
-        if let types::Type::Ptr(to) = self.types.get_stripped(declared) {
-            matches!(
-                self.types.get_stripped(to),
-                types::Type::Void | types::Type::Int(_) | types::Type::Struct(_) | types::Type::Union(_)
-            )
-        } else {
-            true
+        let types::Type::Ptr(to) = self.types.get_stripped(declared) else {
+            return true;
+        };
+        match self.types.get_stripped(to) {
+            types::Type::Void => to == TypeId::VOID,
+            types::Type::Int(_) => self.target.int_pointers,
+            types::Type::Struct(_) | types::Type::Union(_) => true,
+            types::Type::Float { .. }
+            | types::Type::Ptr(_)
+            | types::Type::Array { .. }
+            | types::Type::Enum(_)
+            | types::Type::Fwd { .. }
+            | types::Type::Typedef(_)
+            | types::Type::Const(_)
+            | types::Type::Volatile(_)
+            | types::Type::Restrict(_)
+            | types::Type::TypeTag { .. }
+            | types::Type::Func { .. }
+            | types::Type::FuncProto { .. }
+            | types::Type::Other => false,
         }
     }
 

@@ -238,6 +238,8 @@ pub struct Target {
     pub reads: Reads,
     /// Whether there is `bpf_get_current_task_btf` (5.11).
     pub current_task_btf: bool,
+    /// Whether typed programs may load arguments that are pointers to integers (5.17).
+    pub int_pointers: bool,
     /// Whether probes in programs are attached with cookies that they can ask for (5.15).
     pub cookies: bool,
     /// Size of the ring buffer in bytes.
@@ -258,6 +260,7 @@ impl Default for Target {
         Target {
             reads: Reads::Auto,
             current_task_btf: true,
+            int_pointers: true,
             cookies: true,
             ring_bytes: RING_BYTES,
             filter: Filter::default(),

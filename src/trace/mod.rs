@@ -74,6 +74,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
                 one.families.is_empty() || families.any(|family| mentions_task(&family.query))
             })
             || caps.current_task_btf().is_yes(),
+        int_pointers: cli.btf.is_some() || caps.int_pointers().is_yes(),
         cookies: cli.btf.is_some() || !asked.iter().any(Asked::in_program) || caps.bpf_cookie().is_yes(),
         ring_bytes: cli
             .pages

@@ -50,6 +50,7 @@ impl Judge {
         let target = Target {
             ring_bytes: 1 << 16,
             current_task_btf: capabilities.current_task_btf().is_yes(),
+            int_pointers: capabilities.int_pointers().is_yes(),
             ..Target::default()
         };
         Ok(Judge {

@@ -62,7 +62,7 @@ pub(crate) struct Pair {
     pub(crate) c: String,
     ty: Ty,
     top: Top,
-    /// Nothing in it is read at run time.
+    /// Nothing in it may be left to be read at run time.
     constant: bool,
     /// It is a bitfield, whose type C can't name.
     pub(crate) bitfield: bool,
@@ -282,7 +282,8 @@ impl<'f> Expressions<'f> {
             self.at(then, level::COND),
             self.at(otherwise, level::COND)
         );
-        let constant = cond.constant && then.constant && otherwise.constant;
+        // A condition that is known leaves one of the two.
+        let constant = cond.constant && (then.constant || otherwise.constant);
         Pair {
             constant,
             ..Self::new_pair(
@@ -305,9 +306,10 @@ impl<'f> Expressions<'f> {
                 } else {
                     ("||", level::OR)
                 };
+                // The left side may decide alone.
                 Pair {
                     top: Top::Logical,
-                    constant: a.constant && b.constant,
+                    constant: a.constant,
                     ..Self::new_pair(
                         self.infix(&a, op, &b, level),
                         level,
