@@ -202,8 +202,8 @@ impl State {
             // Files and places stay: until another process has the number, questions are about the one that was.
             process.maps = None;
         }
+        self.make_room();
         if let Some(fresh) = Process::open(pid, now, &mut self.files) {
-            self.make_room();
             self.processes.insert(pid, fresh);
         }
     }
@@ -219,9 +219,9 @@ impl State {
                 self.processes.insert(pid, Process::new(now));
             }
             Told::Fork { pid, child } => {
+                self.make_room();
                 if let Some(parent) = self.processes.get(&pid) {
                     let same = parent.copy(now);
-                    self.make_room();
                     self.processes.insert(child, same);
                 }
             }
@@ -254,6 +254,8 @@ impl State {
         self.log = Some(log);
     }
 
+    /// Forgets what is too much. Whoever opens files does this before: a file is closed only when nothing of it is known any more, for its
+    /// path would mean another one then.
     fn make_room(&mut self) {
         while self.processes.len() >= PROCESSES {
             let last = self
@@ -532,5 +534,115 @@ impl<'l> Line<'l> {
     fn name(&self) -> Option<Rc<str>> {
         let name = self.path.file_name()?.to_string_lossy();
         Some(name.as_ref().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn somewhere() -> u64 {
+        somewhere as *const () as u64
+    }
+
+    fn name(place: &UserPlace) -> &str {
+        match place {
+            UserPlace::Symbol { name, .. } => name,
+            UserPlace::Mapped { .. } | UserPlace::Unknown | UserPlace::Gone => "",
+        }
+    }
+
+    #[test]
+    fn functions_of_the_program_and_of_a_library() {
+        let (symbols, pid) = (UserSymbols::new(), std::process::id());
+        let ours = symbols.resolve(pid, somewhere());
+        assert!(name(&ours).ends_with("tests::somewhere"), "{ours:?}");
+        assert!(
+            matches!(
+                ours,
+                UserPlace::Symbol {
+                    offset: 0,
+                    file: None,
+                    ..
+                }
+            ),
+            "{ours:?}"
+        );
+        let theirs = symbols.resolve(pid, libc::getppid as *const () as u64 + 3);
+        assert_eq!(name(&theirs), "getppid");
+        let in_libc = matches!(&theirs, UserPlace::Symbol { offset: 3, file: Some(file), .. } if file.starts_with("libc"));
+        assert!(in_libc, "{theirs:?}");
+        // The second answer is the first one.
+        assert_eq!(symbols.resolve(pid, somewhere()), ours);
+        assert_eq!(symbols.resolve(pid, 1), UserPlace::Unknown);
+    }
+
+    #[test]
+    fn a_process_that_was_seen_is_known_when_it_is_gone_and_others_are_not() {
+        let symbols = UserSymbols::new();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep runs");
+        let pid = child.id();
+        let exe = || std::fs::read_link(format!("/proc/{pid}/exe"));
+        // Until it is `sleep`, and not a copy of this program any more, and has its code.
+        let code = loop {
+            let maps = std::fs::read(format!("/proc/{pid}/maps")).expect("its maps");
+            let first = maps
+                .split(|byte| *byte == b'\n')
+                .filter_map(Line::parse)
+                .next()
+                .map(|line| line.start);
+            match first {
+                Some(start)
+                    if exe().is_ok_and(|exe| exe.ends_with("sleep") || exe.ends_with("coreutils")) =>
+                {
+                    break start;
+                }
+                Some(_) | None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        symbols.see(pid);
+        let inside = code + 8;
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        let place = symbols.resolve(pid, inside);
+        assert!(
+            matches!(place, UserPlace::Symbol { .. } | UserPlace::Mapped { .. }),
+            "{place:?}"
+        );
+        assert_eq!(UserSymbols::new().resolve(pid, inside), UserPlace::Gone);
+        assert_eq!(symbols.resolve(u32::MAX, inside), UserPlace::Gone);
+    }
+
+    #[test]
+    fn lines_of_maps() {
+        let line = b"55d0c0a3d000-55d0c0a3e000 r-xp 00001000 fe:01 1234      /usr/bin/a b (deleted)";
+        let line = Line::parse(line).expect("a line of code");
+        assert_eq!(
+            (line.start, line.end, line.offset),
+            (0x55d0_c0a3_d000, 0x55d0_c0a3_e000, 0x1000)
+        );
+        assert_eq!(
+            (line.device, line.inode, line.path),
+            ("fe:01", 1234, Path::new("/usr/bin/a b"))
+        );
+        assert!(Line::parse(b"7ffc0000-7ffc1000 rw-p 00000000 00:00 0 [stack]").is_none());
+        let vdso =
+            Line::parse(b"7ffc0000-7ffc1000 r-xp 00000000 00:00 0 [vdso]").expect("code without a file");
+        assert_eq!(vdso.name().as_deref(), Some("[vdso]"));
+        for wrong in [
+            "",
+            " ",
+            "-",
+            "1-2",
+            "1-2 r-xp",
+            "1-2 r-xp x y z",
+            "zz-1 r-xp 0 0 0",
+        ] {
+            assert!(Line::parse(wrong.as_bytes()).is_none(), "{wrong}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! `cargo xtask bench-events`: the same events by ksnoop-jit and by bpftrace's printf, one after the other, on this machine.
 //!
-//! In: how many system calls to watch, and how often. Out: a table on stdout: events that were shown and lost, the tool's processor
+//! In: how many system calls to watch, how often, and maybe a built tool. Out: a table on stdout: events that were shown and lost, the tool's processor
 //! time, and events a second of that. The source is `dd` with blocks of one byte, two system calls each, which is held until the tool
 //! has attached. It never judges: other work on the machine shows in it, so the best of several rounds counts.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ impl Outcome {
 /// How a tool is started, and how its output is read.
 struct Contestant {
     name: &'static str,
-    /// Whose arguments end in what watches a process.
-    start: fn(u32, &Path) -> Command,
+    /// Given our tool, the process to watch and the file to write.
+    start: fn(&Path, u32, &Path) -> Command,
     /// What a line of an event has in it.
     mark: &'static str,
 }
@@ -43,17 +43,17 @@ struct Contestant {
 const CONTESTANTS: [Contestant; 4] = [
     Contestant {
         name: "ksnoop-jit --format compact",
-        start: |pid, file| ours(pid, file, "compact"),
+        start: |tool, pid, file| ours(tool, pid, file, "compact"),
         mark: "sys_enter(",
     },
     Contestant {
         name: "ksnoop-jit --format text",
-        start: |pid, file| ours(pid, file, "text"),
+        start: |tool, pid, file| ours(tool, pid, file, "text"),
         mark: "sys_enter(",
     },
     Contestant {
         name: "ksnoop-jit --format json",
-        start: |pid, file| ours(pid, file, "json"),
+        start: |tool, pid, file| ours(tool, pid, file, "json"),
         mark: "\"type\":\"event\"",
     },
     Contestant {
@@ -65,6 +65,7 @@ const CONTESTANTS: [Contestant; 4] = [
 
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     let (mut calls, mut rounds) = (1_000_000u64, 3u32);
+    let mut tool = None;
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut number = || -> Result<u64> {
@@ -74,11 +75,18 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         match arg.as_str() {
             "--calls" => calls = number()?,
             "--rounds" => rounds = number()? as u32,
+            "--tool" => tool = Some(PathBuf::from(args.next().context("--tool wants a path")?)),
             other => anyhow::bail!("bench-events has no option `{other}`"),
         }
     }
     ensure!(rounds > 0 && calls > 1, "there is nothing to measure");
-    host::must(host::cargo().args(["build", "--quiet", "--release", "--package", "ksnoop-jit"]))?;
+    let tool = match tool {
+        Some(tool) => tool,
+        None => {
+            host::must(host::cargo().args(["build", "--quiet", "--release", "--package", "ksnoop-jit"]))?;
+            host::target_dir()?.join("release/ksnoop-jit")
+        }
+    };
     let has_bpftrace = Command::new("bpftrace").arg("--version").output().is_ok();
     if !has_bpftrace {
         println!("bpftrace is not installed (Debian: bpftrace), so there is nothing to compare with");
@@ -96,7 +104,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     {
         let mut outcomes = Vec::new();
         for _ in 0..rounds {
-            outcomes.push(one(contestant, calls)?);
+            outcomes.push(one(contestant, &tool, calls)?);
         }
         let lost: u64 = outcomes.iter().map(|outcome| outcome.lost).sum();
         let best = outcomes
@@ -116,8 +124,8 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ours(pid: u32, file: &Path, format: &str) -> Command {
-    let mut command = Command::new(host::target_dir().unwrap_or_default().join("release/ksnoop-jit"));
+fn ours(tool: &Path, pid: u32, file: &Path, format: &str) -> Command {
+    let mut command = Command::new(tool);
     command
         .args(["-v", "--format", format, "-p", &pid.to_string(), "-o"])
         .arg(file)
@@ -126,7 +134,7 @@ fn ours(pid: u32, file: &Path, format: &str) -> Command {
 }
 
 /// The same values: time, CPU, process, event, number of the call.
-fn theirs(pid: u32, file: &Path) -> Command {
+fn theirs(_: &Path, pid: u32, file: &Path) -> Command {
     let mut command = Command::new("bpftrace");
     command.arg("-o").arg(file).arg("-e").arg(format!(
         "BEGIN {{ printf(\"ready\\n\"); }} tracepoint:raw_syscalls:sys_enter /pid == {pid}/ \
@@ -135,7 +143,7 @@ fn theirs(pid: u32, file: &Path) -> Command {
     command
 }
 
-fn one(contestant: &Contestant, calls: u64) -> Result<Outcome> {
+fn one(contestant: &Contestant, tool: &Path, calls: u64) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("ksj-bench-events-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let (events, messages) = (folder.join("events"), folder.join("messages"));
@@ -145,7 +153,7 @@ fn one(contestant: &Contestant, calls: u64) -> Result<Outcome> {
         calls / 2
     );
     let mut source = Command::new("sh").args(["-c", &script]).spawn()?;
-    let mut tool = (contestant.start)(source.id(), &events)
+    let mut tool = (contestant.start)(tool, source.id(), &events)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&messages)?)

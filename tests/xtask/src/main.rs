@@ -27,7 +27,9 @@ cargo xtask COMMAND
       FILTER                        only the tests whose name contains it
   side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)
   bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
-  bench-events [--calls N] [--rounds N]  events shown, lost and the processor time they take, beside bpftrace (as root)
+  bench-events [OPTIONS]            events shown, lost and the processor time they take, beside bpftrace (as root)
+      --calls N  --rounds N         so many system calls (default 1000000), so often (3)
+      --tool PATH                   this ksnoop-jit instead of one built now
   verifier-sweep [OPTIONS]          let this kernel's verifier judge a query on each of many functions; attaches nothing
       --kind KIND                   kprobe (the default), kretprobe, tp_btf or raw_tp
       --every                       all that its BTF has       --sample N   so many (default 500)
