@@ -133,13 +133,19 @@ fn ours(tool: &Path, pid: u32, file: &Path, format: &str) -> Command {
     command
 }
 
-/// The same values: time, CPU, process, event, number of the call.
+/// The same values: time, CPU, process, event, number of the call. It finds tracepoints in tracefs, which it gets in a mount namespace of
+/// its own where nobody has mounted it.
 fn theirs(_: &Path, pid: u32, file: &Path) -> Command {
-    let mut command = Command::new("bpftrace");
-    command.arg("-o").arg(file).arg("-e").arg(format!(
-        "BEGIN {{ printf(\"ready\\n\"); }} tracepoint:raw_syscalls:sys_enter /pid == {pid}/ \
+    const START: &str = "test -d /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing; exec bpftrace \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", START, "sh", "-o"])
+        .arg(file)
+        .arg("-e")
+        .arg(format!(
+            "BEGIN {{ printf(\"ready\\n\"); }} tracepoint:raw_syscalls:sys_enter /pid == {pid}/ \
          {{ printf(\"%llu %d %d sys_enter(%ld)\\n\", nsecs, cpu, pid, args->id); }}"
-    ));
+        ));
     command
 }
 
@@ -179,7 +185,13 @@ fn watched(
     let says = |path: &Path, what: &str| std::fs::read_to_string(path).is_ok_and(|text| text.contains(what));
     let deadline = Instant::now() + Duration::from_secs(60);
     while !(says(messages, "attached: ") || says(events, "ready")) {
-        ensure!(Instant::now() < deadline, "{} does not attach", contestant.name);
+        let ended = tool.try_wait()?.is_some();
+        ensure!(
+            !ended && Instant::now() < deadline,
+            "{} does not attach: {}",
+            contestant.name,
+            std::fs::read_to_string(messages).unwrap_or_default()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     // What says so first of all has the rest still to do.
