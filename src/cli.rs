@@ -10,7 +10,7 @@ use clap::{ArgAction, Parser, ValueEnum};
     name = "ksnoop-jit",
     version,
     about = "Trace the kernel: each query is compiled straight to a BPF program",
-    override_usage = "ksnoop-jit [OPTIONS] QUERY...\n       ksnoop-jit info FUNC|tp:EVENT...\n       ksnoop-jit type 'struct sk_buff'...\n       ksnoop-jit list GLOB...\n       ksnoop-jit features",
+    override_usage = "ksnoop-jit [OPTIONS] QUERY...\n       ksnoop-jit info FUNC|tp:EVENT|uprobe:PROGRAM:FUNC...\n       ksnoop-jit type 'struct sk_buff'...\n       ksnoop-jit list GLOB...\n       ksnoop-jit features",
     group(clap::ArgGroup::new("root").args(["pid", "command"]).multiple(true)),
     after_help = "A query:  ip_rcv(skb->len > 0xff, skb)     tp:sched_switch(prev->comm, next->pid)     do_sys_openat2"
 )]

@@ -18,7 +18,6 @@ use crate::{Failure, add_module, add_owners, complain, list_programs, open_types
 /// Prototypes.
 pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     let mut types = open_types(cli)?;
-    let mut out = std::io::stdout().lock();
     let mut wrong = false;
     for word in words {
         let query = match parser::parse(word) {
@@ -51,10 +50,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
                 types.tracepoint_proto(&event.node).into_iter().collect(),
             ),
             TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => {
-                complain(&format!(
-                    "ksnoop-jit: {word}: only kernel functions and tracepoints have BTF prototypes"
-                ));
-                wrong = true;
+                wrong |= !list_programs::info(cli, word, &query, &mut types)?;
                 continue;
             }
         };
@@ -76,7 +72,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
             not_found(&types, &name, tracepoint);
         }
         for prototype in prototypes {
-            writeln!(out, "{prototype}")?;
+            writeln!(std::io::stdout(), "{prototype}")?;
         }
     }
     if wrong { Err(Failure::Query) } else { Ok(()) }

@@ -1,14 +1,17 @@
-//! `list uprobe:BINARY` and `list usdt:BINARY`: what of a program can be traced. In: words of the command line. Out: text on
-//! stdout, in the form in which queries name things. Names from files are escaped.
+//! What of a program can be traced: `list uprobe:BINARY` and `list usdt:BINARY`, and with which arguments: `info`. In: words of the
+//! command line. Out: text on stdout, in the form in which queries name things. Names from files are escaped.
 
 use std::io::Write;
 
 use anyhow::anyhow;
+use ksnoop_jit::parser::ast::Query;
+use ksnoop_jit::sema;
+use ksnoop_jit::types::Types;
 use ksnoop_jit::user::{CallSite, Image, demangled, glob};
 
 use crate::cli::Cli;
 use crate::programs;
-use crate::{Failure, complain};
+use crate::{Failure, complain, tell};
 
 /// Whether a word is about a program.
 pub(crate) fn is_about_program(word: &str) -> bool {
@@ -50,6 +53,41 @@ pub(crate) fn list(cli: &Cli, word: &str) -> Result<(), Failure> {
         if kind == "usdt" { "USDT probe" } else { "function" }
     ));
     Err(Failure::Query)
+}
+
+/// Prints the prototypes of what a target means, each with its places. Out: whether there was something.
+pub(crate) fn info(cli: &Cli, word: &str, query: &Query, types: &mut Types) -> Result<bool, Failure> {
+    let images = programs::open(cli, std::iter::once(query), types)?;
+    let probes = match sema::probes(query, types, &images) {
+        Ok(probes) => probes,
+        Err(diags) => {
+            tell(cli, word, &diags);
+            return Ok(false);
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    for probe in &probes {
+        let Some(user) = probe.user() else {
+            unreachable!("bug in ksnoop-jit: a target in a program without a program");
+        };
+        let prototype = types.prototype(&user.func);
+        // Only functions return; an instruction and a USDT probe are hit.
+        let prototype = match user.returns {
+            true => prototype.as_str(),
+            false => prototype.strip_prefix("void ").unwrap_or(&prototype),
+        };
+        let places = match user.sites.as_slice() {
+            [site] => format!("at {:#x}", site.address),
+            sites => format!("at {} places", sites.len()),
+        };
+        writeln!(
+            out,
+            "{}; /* {} {places} */",
+            plain(prototype),
+            plain(&user.path.display().to_string())
+        )?;
+    }
+    Ok(true)
 }
 
 fn probes(binary: &str, image: &Image, provider: &str, name: &str) -> Result<bool, Failure> {
@@ -96,11 +134,8 @@ fn call(image: &Image, site: &CallSite) -> String {
 fn functions(binary: &str, image: &Image, pattern: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     let mut found = false;
-    for function in &image.functions {
+    for function in image.functions_named(pattern) {
         let long = demangled(&function.name);
-        if !glob(pattern, &function.name) && !long.as_ref().is_some_and(|long| glob(pattern, long)) {
-            continue;
-        }
         if image.code_offset(function.address).is_none() {
             continue;
         }

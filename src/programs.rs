@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use anyhow::Context;
 use ksnoop_jit::parser::ast::{Query, TargetKind};
 use ksnoop_jit::types::Types;
 use ksnoop_jit::user::{self, Image, Images, is_pattern};
@@ -86,7 +87,14 @@ pub(crate) fn add_symbols(image: &mut Image) {
             continue;
         };
         // A debug file of another build would put probes into the middle of instructions.
-        if image.build_id.is_some() && debug.build_id == image.build_id {
+        let same = match (&image.build_id, &link) {
+            (Some(id), _) => debug.build_id.as_ref() == Some(id),
+            (None, Some((_, checksum))) => {
+                std::fs::read(&file).is_ok_and(|bytes| crc32fast::hash(&bytes) == *checksum)
+            }
+            (None, None) => false,
+        };
+        if same {
             image.learn_from(debug);
             return;
         }
@@ -99,7 +107,10 @@ fn add_types(cli: &Cli, name: &str, image: &Image, types: &mut Types) -> Result<
         return Ok(());
     }
     let btf = match (&cli.types, &image.btf) {
-        (Some(file), _) => runtime::btf::open_vmlinux(Some(file))?,
+        (Some(file), _) => {
+            File::open(file).with_context(|| format!("--types {}", file.display()))?;
+            runtime::btf::open_vmlinux(Some(file))?
+        }
         (None, Some(bytes)) => match runtime::btf::open_bytes(bytes, &image.path) {
             Ok(btf) => btf,
             Err(error) => {

@@ -138,22 +138,35 @@ fn folders(variable: &str) -> Vec<PathBuf> {
 
 /// A file that a process has mapped and whose name fits.
 fn mapped(pid: u32, name: &str, root: &Path) -> Option<PathBuf> {
+    const GONE: &[u8] = b" (deleted)";
     let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
-    let mut best: Option<(u8, PathBuf)> = None;
+    let mut best: Option<(u8, PathBuf, PathBuf)> = None;
     for line in maps.split(|byte| *byte == b'\n') {
         let Some(at) = line.iter().position(|byte| *byte == b'/') else {
             continue;
         };
-        let path = Path::new(OsStr::from_bytes(&line[at..]));
+        let path = &line[at..];
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(GONE).unwrap_or(path)));
         let Some(rank) = path.file_name().and_then(|file| fits(name, file)) else {
             continue;
         };
-        if best.as_ref().is_none_or(|(known, _)| rank < *known) {
-            best = Some((rank, inside(root, path)));
+        if best.as_ref().is_some_and(|(known, _, _)| rank >= *known) {
+            continue;
         }
+        let range = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let itself = Path::new(&format!("/proc/{pid}/map_files")).join(OsStr::from_bytes(range));
+        best = Some((rank, path.to_owned(), itself));
     }
-    let (_, path) = best?;
-    matches!(kind_of(&path), Kind::Elf).then_some(path)
+    let (_, path, itself) = best?;
+    // The kernel tells the path as seen from here where there is one (a root directory that is a folder of ours), else as
+    // seen from there; and a file that was deleted or replaced since, as an upgrade does, has no path at all.
+    let names = [inside(root, &path), path];
+    let found = names.iter().find(|path| same(path, &itself)).cloned();
+    let found = found.unwrap_or_else(|| match itself.metadata() {
+        Ok(_) => itself,
+        Err(_) => names[0].clone(),
+    });
+    matches!(kind_of(&found), Kind::Elf).then_some(found)
 }
 
 /// How well a file's name fits what the user wrote, best 0: `libc.so.6` is `libc.so.6`, `libc`, and `c`.

@@ -88,7 +88,8 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
             types.c_name(func.ret),
         ));
     }
-    let registers = matches!(kind, ProgramKind::Kprobe | ProgramKind::Kretprobe);
+    let registers =
+        matches!(kind, ProgramKind::Kprobe | ProgramKind::Kretprobe) || lower.query.probe.user().is_some();
     if !registers && event.mentions(&typed::ExprKind::Builtin(Builtin::Stack)) {
         return Err(format!("a {} does not see the stack pointer", kind.what()));
     }
@@ -636,8 +637,12 @@ impl Lower<'_> {
             Builtin::Duration => self.duration(),
             Builtin::Stack => {
                 let ctx = self.ctx;
-                let sp = self.b.load(Type::Int, Width::B8, ctx, abi::SP);
-                self.b.as_ptr(Space::Kernel, sp)
+                let (at, space) = match self.query.probe.user() {
+                    Some(probe) => (probe.arch.stack_pointer().offset, Space::User),
+                    None => (abi::SP, Space::Kernel),
+                };
+                let sp = self.b.load(Type::Int, Width::B8, ctx, at);
+                self.b.as_ptr(space, sp)
             }
         }
     }

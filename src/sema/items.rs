@@ -49,7 +49,7 @@ impl Sema<'_> {
 
     /// Without parentheses: all arguments, and what is returned.
     fn everything(&mut self, parts: &mut Parts, span: Span) {
-        for index in 0..self.params.len() {
+        for index in 0..self.numbered {
             let name = match self.params[index].name.as_str() {
                 "" => format!("arg{index}"),
                 name => name.to_string(),
@@ -94,7 +94,7 @@ impl Sema<'_> {
                         .label("`$arg*` stands for all arguments, which have names of their own"),
                 );
             }
-            for index in 0..self.params.len() {
+            for index in 0..self.numbered {
                 let operand = self.argument(index, expr.span)?;
                 let name = self.params[index].name.clone();
                 let shown = self.show(operand, name, None, expr.span)?;

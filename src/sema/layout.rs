@@ -2,7 +2,7 @@
 //! no constant here: a relocation makes it right on another kernel.
 
 use super::ctypes::{Class, class, size_of, spell};
-use super::expr::{Operand, value};
+use super::expr::Operand;
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -42,7 +42,10 @@ impl Sema<'_> {
                 let name = spell(self.types, ty);
                 self.report(
                     Diagnostic::error(Code::Incomplete, at, format!("the size of `{name}` is not known"))
-                        .label("its definition is not in the kernel's BTF"),
+                        .label(match self.user {
+                            false => "its definition is not in the kernel's BTF",
+                            true => "its definition is in no BTF that the query sees",
+                        }),
                 )
             }
         }
@@ -75,7 +78,7 @@ impl Sema<'_> {
         match (place.path, size_of(self.types, &place.ty)) {
             // How long an array is differs from kernel to kernel.
             (Some(path), Some(bytes)) if array && bytes > 0 && path.access.len() > 1 => {
-                Ok(fact(Fact::SizeOfField(path), bytes, span))
+                Ok(Operand::Value(fact(Fact::SizeOfField(path), bytes, span)))
             }
             _ => self.sizeof(&place.ty, expr.span, span),
         }
@@ -83,10 +86,10 @@ impl Sema<'_> {
 
     pub(super) fn offsetof(&mut self, ty: &Arg, member: &ast::Expr, span: Span) -> R<Operand> {
         let place = self.member_of(ty, member, span)?;
-        Ok(match place.path {
+        Ok(Operand::Value(match place.path {
             Some(path) => fact(Fact::OffsetOf(path), place.offset, span),
-            None => Operand::Value(Self::ulong(place.offset, span)),
-        })
+            None => Self::ulong(place.offset, span),
+        }))
     }
 
     pub(super) fn container_of(
@@ -107,11 +110,10 @@ impl Sema<'_> {
             );
         }
         let ty = pointer.ty.clone();
-        let Some(path) = place.path else {
-            unreachable!("bug in ksnoop-jit: a member without a path");
-        };
-        let Operand::Value(back) = fact(Fact::OffsetOf(path), place.offset, span) else {
-            unreachable!("bug in ksnoop-jit: a fact is a value");
+        // The layout of a program's own types is what its BTF says: there is nothing to relocate.
+        let back = match place.path {
+            Some(path) => fact(Fact::OffsetOf(path), place.offset, span),
+            None => Self::ulong(place.offset, span),
         };
         let back = self.convert(back, CType::LONG);
         let kind = ExprKind::Arith {
@@ -128,7 +130,7 @@ impl Sema<'_> {
     fn try_type(&self, name: &str) -> Option<CType> {
         let known = [NameKind::Typedef, NameKind::Int]
             .into_iter()
-            .find_map(|kind| self.types.find(kind, name).first().map(|id| CType::Btf(*id)));
+            .find_map(|kind| self.types_named(kind, name).first().map(|id| CType::Btf(*id)));
         let (bytes, signed) = match name {
             "u8" | "s8" => (1, name == "s8"),
             "u16" | "s16" => (2, name == "s16"),
@@ -150,7 +152,7 @@ impl Sema<'_> {
                 None => {
                     let mut diag =
                         Diagnostic::error(Code::UnknownType, *span, format!("there is no type `{name}`"))
-                            .label("not in the kernel's BTF");
+                            .label(self.not_in_btf());
                     for keyword in self.keywords_of(name) {
                         diag = diag.help(format!("did you mean `{keyword} {name}`?"));
                     }
@@ -249,7 +251,7 @@ impl Sema<'_> {
     }
 }
 
-fn fact(fact: Fact, bytes: u64, span: Span) -> Operand {
+fn fact(fact: Fact, bytes: u64, span: Span) -> Expr {
     // The way to the first byte of a struct needs no relocation.
     let nothing = match &fact {
         Fact::OffsetOf(Path { access, .. }) => access.as_slice() == [0],
@@ -260,5 +262,9 @@ fn fact(fact: Fact, bytes: u64, span: Span) -> Operand {
     } else {
         ExprKind::Layout { fact, value: bytes }
     };
-    value(kind, CType::ULONG, span)
+    Expr {
+        kind,
+        ty: CType::ULONG,
+        span,
+    }
 }

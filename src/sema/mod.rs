@@ -18,6 +18,7 @@ mod layout;
 mod name;
 mod place;
 mod pointer;
+mod scope;
 mod sized;
 mod stack;
 mod strings;
@@ -26,7 +27,7 @@ mod target;
 mod tests;
 mod user;
 
-pub use user::{expand, used_arguments};
+pub use user::{expand, probes, used_arguments};
 
 use crate::diag::{Diagnostic, Severity};
 use crate::parser::ast;
@@ -110,6 +111,13 @@ pub fn resolve_for(
         text,
         limits,
         params: &func.params,
+        numbered: match &probe {
+            // The number of arguments is none of them.
+            typed::Probe::Usdt(_) => func.params.iter().filter(|param| param.name != "argc").count(),
+            typed::Probe::Function(_) | typed::Probe::Tracepoint(_) | typed::Probe::Uprobe(_) => {
+                func.params.len()
+            }
+        },
         ret,
         subject: func.name.clone(),
         module: func.id.module,
@@ -160,6 +168,8 @@ struct Sema<'a> {
     text: &'a str,
     limits: Limits,
     params: &'a [Param],
+    /// How many of them have numbers.
+    numbered: usize,
     /// What the function returns; `None` where there is no call.
     ret: Option<TypeId>,
     /// The name of what is traced, for messages.

@@ -41,7 +41,7 @@ impl Sema<'_> {
         if let Some(number) = errno::number(name) {
             return Ok(value(ExprKind::Const(i64::from(number)), CType::INT, span));
         }
-        let constants = self.types.enum_constant(name);
+        let constants = self.enum_constant(name);
         if let Some((_, first)) = constants.first() {
             if let Some((other, second)) = constants.iter().find(|(_, v)| v != first) {
                 let (a, b) = (self.types.c_name(constants[0].0), self.types.c_name(*other));
@@ -70,7 +70,7 @@ impl Sema<'_> {
                 .chars()
                 .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
         {
-            let constants = self.types.enum_constants();
+            let constants = self.enum_constants();
             let errnos = errno::all().map(|(name, _)| name);
             near = owned(nearest(name, constants.iter().map(String::as_str).chain(errnos)));
         }
@@ -115,7 +115,7 @@ impl Sema<'_> {
         // The kernel's probe events count arguments from 1 behind a dollar.
         if let Some(number) = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
             return match number.checked_sub(1) {
-                Some(index) if index < self.params.len() => self.argument(index, span),
+                Some(index) if index < self.numbered => self.argument(index, span),
                 Some(_) | None => self.no_such_argument(&format!("${name}"), span),
             };
         }
@@ -177,7 +177,7 @@ impl Sema<'_> {
             }
             _ => {
                 let number = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok())?;
-                return Some(if number < self.params.len() {
+                return Some(if number < self.numbered {
                     self.argument(number, span)
                 } else {
                     self.no_such_argument(name, span)
@@ -218,7 +218,8 @@ impl Sema<'_> {
             "" => None,
             number => Some(number.parse().ok()?),
         };
-        if self.ret.is_none() {
+        // A program is always on its stack.
+        if self.ret.is_none() && !self.user {
             return Some(
                 self.report(
                     Diagnostic::error(Code::NoReturn, span, format!("`{}` is no function", self.subject))
@@ -251,7 +252,11 @@ impl Sema<'_> {
         Some(Ok(Operand::Place(Place {
             base: Base::Pointer {
                 pointer: Box::new(pointer),
-                memory: crate::typed::Memory::Kernel,
+                memory: if self.user {
+                    crate::typed::Memory::User
+                } else {
+                    crate::typed::Memory::Kernel
+                },
             },
             path: None,
             offset: 8 * word,
@@ -263,13 +268,13 @@ impl Sema<'_> {
 
     fn no_such_argument(&mut self, name: &str, span: Span) -> R<Operand> {
         let note = match name.starts_with('$') {
-            _ if self.params.is_empty() => self.arguments_note(),
+            _ if self.numbered == 0 => self.arguments_note(),
             true => format!("{}; `$arg1` is the first", self.arguments_note()),
             false => format!("{}; `arg0` is the first", self.arguments_note()),
         };
         self.report(
             Diagnostic::error(Code::UnknownName, span, format!("there is no argument `{name}`"))
-                .label(match self.params.len() {
+                .label(match self.numbered {
                     0 => "there are no arguments".to_string(),
                     1 => "there is only one argument".to_string(),
                     n => format!("there are {n} arguments"),
@@ -345,7 +350,11 @@ impl Sema<'_> {
                 span,
                 format!("`{}` does not return", self.subject),
             )
-            .label("a tracepoint is hit, it is not called")
+            .label(if self.user && !self.subject.contains(':') {
+                "this is an instruction inside of a function"
+            } else {
+                "a tracepoint is hit, it is not called"
+            })
             .help("trace the function that it is in to see what is returned"),
         )
     }
@@ -403,21 +412,20 @@ impl Sema<'_> {
     }
 
     fn tagged(&mut self, kind: NameKind, keyword: &str, name: &ast::Ident) -> R<CType> {
-        let mut found = self.types.find_in_program(self.module, kind, &name.node);
-        found.extend(self.types.find(kind, &name.node));
+        let found = self.types_named(kind, &name.node);
         // A struct that the function's own module defines is meant before one of the same name elsewhere.
         let own = found.iter().find(|id| id.module == self.module);
         if let Some(id) = own.or(found.first()) {
             return Ok(CType::Btf(*id));
         }
-        let names = self.types.names_of(kind);
+        let names = self.names_of(kind);
         let near = nearest(&name.node, names.iter().map(String::as_str));
         let mut diag = Diagnostic::error(
             Code::UnknownType,
             name.span,
             format!("there is no `{keyword} {}`", name.node),
         )
-        .label("not in the kernel's BTF");
+        .label(self.not_in_btf());
         let others = self.keywords_of(&name.node);
         for other in &others {
             diag = diag.help(format!("did you mean `{other} {}`?", name.node));
@@ -464,29 +472,28 @@ impl Sema<'_> {
         };
         // BTF's `char` is kept where there is one: it makes strings of pointers to it.
         if name == "char"
-            && let Some(id) = self.types.find(NameKind::Int, "char").first()
+            && let Some(id) = self.types_named(NameKind::Int, "char").first()
         {
             return Ok(CType::Btf(*id));
         }
         if let Some(own) = own {
             return Ok(own);
         }
-        let mut found = self.types.find_in_program(self.module, NameKind::Typedef, name);
-        found.extend(self.types.find(NameKind::Typedef, name));
+        let mut found = self.types_named(NameKind::Typedef, name);
         if found.is_empty() {
-            found = self.types.find(NameKind::Int, name);
+            found = self.types_named(NameKind::Int, name);
         }
         if let Some(id) = found.first() {
             return Ok(CType::Btf(*id));
         }
         let mut diag = Diagnostic::error(Code::UnknownType, span, format!("there is no type `{name}`"))
-            .label("not in the kernel's BTF");
+            .label(self.not_in_btf());
         let keywords = self.keywords_of(name);
         for keyword in &keywords {
             diag = diag.help(format!("did you mean `{keyword} {name}`?"));
         }
         if keywords.is_empty() {
-            let typedefs = self.types.names_of(NameKind::Typedef);
+            let typedefs = self.names_of(NameKind::Typedef);
             let known = C_TYPES.into_iter().chain(typedefs.iter().map(String::as_str));
             let near = nearest(name, known);
             if !near.is_empty() {
@@ -505,7 +512,7 @@ impl Sema<'_> {
             (NameKind::Enum, "enum"),
         ]
         .into_iter()
-        .filter(|(kind, _)| !self.types.find(*kind, name).is_empty())
+        .filter(|(kind, _)| !self.types_named(*kind, name).is_empty())
         .map(|(_, keyword)| keyword)
         .collect()
     }

@@ -247,7 +247,7 @@ impl Sema<'_> {
     }
 
     fn char_type(&self) -> CType {
-        match self.types.find(NameKind::Int, "char").first() {
+        match self.types_named(NameKind::Int, "char").first() {
             Some(id) => CType::Btf(*id),
             None => CType::Int {
                 bytes: 1,

@@ -89,7 +89,12 @@ impl<'a> Aggregates<'a> {
             let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             self.read(first, &mut rows)?;
             for other in same {
-                whole.names.extend_from_slice(&other.names);
+                // Two programs may serve places of one probe.
+                for name in &other.names {
+                    if !whole.names.contains(name) {
+                        whole.names.push(name.clone());
+                    }
+                }
                 self.read(other, &mut rows)?;
             }
             let rows: Vec<RawRow> = rows

@@ -105,28 +105,33 @@ impl Types {
 
     /// Enum constants of this name and their values. Scans every enum of every object.
     pub fn enum_constant(&self, name: &str) -> Vec<(TypeId, i128)> {
-        let mut found = Vec::new();
+        (0..self.module_count())
+            .flat_map(|module| self.enum_constant_of(module, name))
+            .collect()
+    }
+
+    /// The same in one object, which may be a program's.
+    pub fn enum_constant_of(&self, module: u16, name: &str) -> Vec<(TypeId, i128)> {
+        let mut enums = Vec::new();
         if name.is_empty() {
-            return found;
+            return Vec::new();
         }
-        for module in 0..self.module_count() {
-            let mut enums = Vec::new();
-            self.scan(module, |object, id, raw| {
-                let hit = match raw {
-                    btf_rs::Type::Enum(e) => e.members.iter().any(|member| object.text(member) == name),
-                    btf_rs::Type::Enum64(e) => e.members.iter().any(|member| object.text(member) == name),
-                    _ => false,
-                };
-                if hit {
-                    enums.push(id);
-                }
-            });
-            for id in enums {
-                if let Type::Enum(e) = self.get(id)
-                    && let Some((_, value)) = e.values.iter().find(|(constant, _)| constant == name)
-                {
-                    found.push((id, *value));
-                }
+        self.scan(module, |object, id, raw| {
+            let hit = match raw {
+                btf_rs::Type::Enum(e) => e.members.iter().any(|member| object.text(member) == name),
+                btf_rs::Type::Enum64(e) => e.members.iter().any(|member| object.text(member) == name),
+                _ => false,
+            };
+            if hit {
+                enums.push(id);
+            }
+        });
+        let mut found = Vec::new();
+        for id in enums {
+            if let Type::Enum(e) = self.get(id)
+                && let Some((_, value)) = e.values.iter().find(|(constant, _)| constant == name)
+            {
+                found.push((id, *value));
             }
         }
         found
@@ -134,14 +139,19 @@ impl Types {
 
     /// The names of all enum constants, for suggestions. Reads every enum of every object.
     pub fn enum_constants(&self) -> Vec<String> {
+        (0..self.module_count())
+            .flat_map(|module| self.enum_constants_of(module))
+            .collect()
+    }
+
+    /// The same in one object, which may be a program's.
+    pub fn enum_constants_of(&self, module: u16) -> Vec<String> {
         let mut names = Vec::new();
-        for module in 0..self.module_count() {
-            self.scan(module, |object, _, raw| match raw {
-                btf_rs::Type::Enum(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
-                btf_rs::Type::Enum64(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
-                _ => {}
-            });
-        }
+        self.scan(module, |object, _, raw| match raw {
+            btf_rs::Type::Enum(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
+            btf_rs::Type::Enum64(e) => names.extend(e.members.iter().map(|m| object.text(m).to_string())),
+            _ => {}
+        });
         names
     }
 
@@ -191,29 +201,35 @@ impl Types {
 
     /// Names of all types of a kind, sorted. Scans all objects: for suggestions.
     pub fn names_of(&self, kind: NameKind) -> Vec<String> {
-        let mut found = Vec::new();
-        let wants = |candidate: NameKind| kind == candidate || kind == NameKind::Any;
-        for module in 0..self.module_count() {
-            self.scan(module, |object, _, raw| {
-                let named: Option<&dyn BtfType> = match raw {
-                    btf_rs::Type::Struct(named) if wants(NameKind::Struct) => Some(named),
-                    btf_rs::Type::Union(named) if wants(NameKind::Union) => Some(named),
-                    btf_rs::Type::Enum(named) if wants(NameKind::Enum) => Some(named),
-                    btf_rs::Type::Enum64(named) if wants(NameKind::Enum) => Some(named),
-                    btf_rs::Type::Typedef(named) if wants(NameKind::Typedef) => Some(named),
-                    btf_rs::Type::Int(named) if wants(NameKind::Int) => Some(named),
-                    btf_rs::Type::Float(named) if wants(NameKind::Int) => Some(named),
-                    _ => None,
-                };
-                found.extend(
-                    named
-                        .map(|named| object.text(named))
-                        .filter(|name| !name.is_empty()),
-                );
-            });
-        }
+        let mut found: Vec<String> = (0..self.module_count())
+            .flat_map(|module| self.names_in(module, kind))
+            .collect();
         found.sort();
         found.dedup();
+        found
+    }
+
+    /// The same in one object, which may be a program's, in the order in which it has them.
+    pub fn names_in(&self, module: u16, kind: NameKind) -> Vec<String> {
+        let mut found = Vec::new();
+        let wants = |candidate: NameKind| kind == candidate || kind == NameKind::Any;
+        self.scan(module, |object, _, raw| {
+            let named: Option<&dyn BtfType> = match raw {
+                btf_rs::Type::Struct(named) if wants(NameKind::Struct) => Some(named),
+                btf_rs::Type::Union(named) if wants(NameKind::Union) => Some(named),
+                btf_rs::Type::Enum(named) if wants(NameKind::Enum) => Some(named),
+                btf_rs::Type::Enum64(named) if wants(NameKind::Enum) => Some(named),
+                btf_rs::Type::Typedef(named) if wants(NameKind::Typedef) => Some(named),
+                btf_rs::Type::Int(named) if wants(NameKind::Int) => Some(named),
+                btf_rs::Type::Float(named) if wants(NameKind::Int) => Some(named),
+                _ => None,
+            };
+            found.extend(
+                named
+                    .map(|named| object.text(named))
+                    .filter(|name| !name.is_empty()),
+            );
+        });
         found
     }
 

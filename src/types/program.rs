@@ -63,6 +63,11 @@ impl Types {
         ABI
     }
 
+    /// Whether the number is that of a program with types of its own.
+    pub fn has_program(&self, number: u16) -> bool {
+        number >= FIRST && self.object(number).is_some()
+    }
+
     /// All types of this name and kind in one program.
     pub fn find_in_program(&self, number: u16, kind: NameKind, name: &str) -> Vec<TypeId> {
         let mut found: Vec<TypeId> = Vec::new();

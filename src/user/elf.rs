@@ -196,18 +196,7 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
             };
             self.table(&table, version, wanted, &mut addresses);
         }
-        self.image.functions.sort();
-        // What both tables have is one function; the dynamic one, which sorts behind, knows its version.
-        let mut functions: Vec<Function> = Vec::with_capacity(self.image.functions.len());
-        for function in self.image.functions.drain(..) {
-            match functions.last_mut() {
-                Some(last) if last.name == function.name && last.address == function.address => {
-                    *last = function;
-                }
-                Some(_) | None => functions.push(function),
-            }
-        }
-        self.image.functions = functions;
+        tidy(&mut self.image.functions);
         addresses
     }
 
@@ -323,6 +312,21 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
 
 fn texts(arguments: &str) -> impl Iterator<Item = String> {
     super::recipe::split(arguments).into_iter().map(str::to_string)
+}
+
+/// Sorts functions. What several tables have is one function; if one of them knows its version, or versions, those are
+/// kept.
+pub(super) fn tidy(functions: &mut Vec<Function>) {
+    functions.sort();
+    functions.dedup_by(|b, a| {
+        let same = a.name == b.name && a.address == b.address && a.indirect == b.indirect;
+        // One without a version sorts before those with one.
+        if same && a.version.is_none() {
+            std::mem::swap(a, b);
+            return true;
+        }
+        same && a.version == b.version
+    });
 }
 
 /// Replaces a recipe's symbol by its distance from the call site.

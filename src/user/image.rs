@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::elf::tidy;
 use super::recipe::{Recipe, RecipeError};
 use super::regs::Arch;
 
@@ -48,10 +49,10 @@ pub struct Segment {
 pub struct Function {
     /// Its symbol.
     pub name: String,
-    /// The version of its symbol, in a shared library.
-    pub version: Option<String>,
     /// Where it is, as symbols tell it.
     pub address: u64,
+    /// The version of its symbol, in a shared library. A function with two versions is here twice.
+    pub version: Option<String>,
     /// How long it is, or 0.
     pub size: u64,
     /// The symbol is that of a function which chooses the real one when the program is loaded (`STT_GNU_IFUNC`).
@@ -123,11 +124,7 @@ impl Image {
     /// Takes over the functions, types and whatever else a file with debug information knows better.
     pub fn learn_from(&mut self, debug: Image) {
         self.functions.extend(debug.functions);
-        self.functions.sort();
-        // The same function with and without a version is one.
-        self.functions.dedup_by(|b, a| {
-            a.name == b.name && a.address == b.address && (b.version.is_none() || a.version == b.version)
-        });
+        tidy(&mut self.functions);
         if self.btf.is_none() {
             self.btf = debug.btf;
         }

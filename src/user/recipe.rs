@@ -76,7 +76,7 @@ pub enum Problem {
     NoSize,
     /// Another number of bytes than 1, 2, 4 or 8.
     BadSize,
-    /// A floating point number, or a vector register: the kernel does not hand those to probes.
+    /// A floating point number, which has no type here; or a vector register, which the kernel does not hand to probes.
     Float,
     /// Thread-local memory, whose base is not among the registers.
     ThreadLocal,
@@ -97,7 +97,7 @@ impl fmt::Display for Problem {
         match self {
             Problem::NoSize => f.write_str("it does not say how large it is"),
             Problem::BadSize => f.write_str("only 1, 2, 4 and 8 bytes can be fetched"),
-            Problem::Float => f.write_str("floating point registers are not handed to probes"),
+            Problem::Float => f.write_str("floating point numbers are not fetched"),
             Problem::ThreadLocal => f.write_str("it is thread-local"),
             Problem::UnknownRegister(name) => write!(f, "there is no register {name}"),
             Problem::UnknownSymbol(name) => write!(f, "there is no symbol {name}"),

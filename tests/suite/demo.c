@@ -1,6 +1,7 @@
 /* The program that tests of user space trace. In: nothing. Out: the values that it passes to its probe, a line for each time, in the
  * words that the tracer uses. It passes values of every size and sign from constants, registers, the stack and
- * arrays. `work`, `poke` and `hidden` are for function probes. Never depends on the time or its environment. */
+ * arrays. `work`, `poke` and `hidden` are for function probes; the probe `far` has two places at the same distance
+ * from where their pages begin. Never depends on the time or its environment. */
 #include <stdint.h>
 #include <stdio.h>
 #ifdef SEMAPHORES
@@ -9,6 +10,7 @@
 #include <sys/sdt.h>
 #ifdef SEMAPHORES
 unsigned short demo_sizes_semaphore __attribute__((section(".probes"), visibility("hidden")));
+unsigned short demo_far_semaphore __attribute__((section(".probes"), visibility("hidden")));
 #endif
 #define HIT(a, b, c, d, e, f, g, h) do { \
     printf("arg0=%lld, arg1=%llu, arg2=%lld, arg3=%llu, arg4=%lld, arg5=%llu, arg6=%lld, arg7=%llu\n", \
@@ -46,6 +48,10 @@ __attribute__((noinline)) int poke(int n) { __asm__ volatile("" ::: "memory"); r
 
 __attribute__((noinline)) static int hidden(int n) { __asm__ volatile("" ::: "memory"); return n ^ seed; }
 
+#define AT_PAGE __attribute__((noinline, noclone, aligned(4096)))
+AT_PAGE static void far_first(long n, long other) { DTRACE_PROBE1(demo, far, n); __asm__ volatile("" :: "r"(other) : "memory"); }
+AT_PAGE static void far_second(long other, long n) { DTRACE_PROBE1(demo, far, n); __asm__ volatile("" :: "r"(other) : "memory"); }
+
 int run(void) {
     for (int n = 0; n < 64; n++) {
         bytes[n] = n * 37; shorts[n] = n * 4099; ints[n] = n * -100003; longs[n] = n * 0x123456789abcdefULL;
@@ -63,6 +69,7 @@ int run(void) {
     int local[16];
     for (int n = 0; n < 16; n++) local[n] = n * seed * -3;
     for (int n = seed; n < 4; n++) HIT(local[n], local[n + 1], local[n + 2], local[n + 3], local[n + 4], local[n + 5], local[n + 6], local[n + 7]);
+    for (int n = seed; n < 4; n++) { far_first(n, -1); far_second(-2, 10 * n); }
     long out = 0, sum = 0;
     for (int n = seed; n < 4; n++) sum += work(n * -10, "some text", 200 + n, &out) + poke(n) + hidden(n);
 #ifdef SEMAPHORES

@@ -88,6 +88,10 @@ pub(crate) struct Machine {
     pub(crate) cookie: u64,
     /// The maps of an aggregation.
     pub(crate) maps: Vec<Map>,
+    /// Maps of which each has one value: what stands for the map, and where the value is.
+    pub(crate) values: Vec<(u64, u64)>,
+    /// How many instructions the last run executed.
+    pub(crate) executed: u64,
 }
 
 impl Machine {
@@ -101,6 +105,8 @@ impl Machine {
             forgiving: false,
             cookie: 0,
             maps: Vec::new(),
+            values: Vec::new(),
+            executed: 0,
         }
     }
 
@@ -170,6 +176,8 @@ impl Machine {
         ];
         self.records.clear();
         self.reserved = false;
+        self.executed = 0;
+        let mut callers: Vec<(usize, [u64; 5])> = Vec::new();
         let code: Vec<Insn> = code.chunks_exact(8).map(Insn::new).collect();
         let mut r = [0u64; 11];
         r[1] = CONTEXT;
@@ -178,6 +186,7 @@ impl Machine {
         for _ in 0..100_000 {
             let insn = *code.get(pc).ok_or("control left the program")?;
             pc += 1;
+            self.executed += 1;
             let (dst, src) = (insn.dst, insn.src);
             match insn.code & 7 {
                 // BPF_LD: the only one is the 64-bit immediate.
@@ -211,12 +220,25 @@ impl Machine {
                 class @ (5 | 6) => match insn.code >> 4 {
                     0 if class == 5 => pc = jump(pc, i64::from(insn.off)),
                     0 => pc = jump(pc, insn.imm),
+                    // BPF_PSEUDO_CALL: a function of the program's own, which has a stack frame of its own.
+                    8 if src == 1 => {
+                        callers.push((pc, [r[6], r[7], r[8], r[9], r[10]]));
+                        r[10] -= 512;
+                        self.own.push(region(r[10] - 512, &[STALE; 512]));
+                        pc = jump(pc, insn.imm);
+                    }
                     8 => {
                         r[0] = self.helper(insn.imm as i32, [r[1], r[2], r[3], r[4], r[5]])?;
                         // The kernel's calling convention: nobody may rely on these.
                         for (n, register) in r.iter_mut().enumerate().skip(1).take(5) {
                             *register = 0xdead_0000_0000_0000 | n as u64;
                         }
+                    }
+                    9 if !callers.is_empty() => {
+                        let (back, kept) = callers.pop().ok_or("nobody called")?;
+                        self.own.retain(|region| region.base != r[10] - 512);
+                        pc = back;
+                        r[6..].copy_from_slice(&kept);
                     }
                     9 => {
                         if self.reserved {
@@ -263,6 +285,9 @@ impl Machine {
             1..=3 if a[0] >= FIRST_MAP => self.map_helper(helper, a),
             // map_lookup_elem
             1 => {
+                if let Some((_, value)) = self.values.iter().find(|(map, _)| *map == a[0]) {
+                    return Ok(*value);
+                }
                 let key = number(self.bytes(a[1], 4).ok_or("a key that is nowhere")?);
                 match (a[0], key) {
                     (COUNTS_MAP, 0 | 1) => Ok(COUNTS + 8 * key),

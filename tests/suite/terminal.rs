@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::user_live::{Folder, skipped};
+use super::user_host::{Folder, skipped};
 use super::watched::{build, output, unable};
 
 fn no_terminal() -> Option<String> {

@@ -13,11 +13,11 @@ use ksnoop_jit::wire;
 use super::machine::{COUNTS_MAP, EVENTS_MAP, Machine, Moment, Region, number};
 
 thread_local! {
-    static KERNEL: Types = mini_kernel();
+    pub(crate) static KERNEL: Types = mini_kernel();
 }
 
 /// Where the traced program's memory is; half a page, and nothing behind it.
-const MEMORY: u64 = 0x7f00_0000_0800;
+pub(crate) const MEMORY: u64 = 0x7f00_0000_0800;
 /// How far the file was moved when it was loaded.
 const MOVED: u64 = 0x5555_0000_0000;
 
@@ -26,7 +26,7 @@ fn byte(at: u64) -> u8 {
     (at as u8).wrapping_mul(37).wrapping_add(0x81)
 }
 
-fn memory() -> Vec<Region> {
+pub(crate) fn memory() -> Vec<Region> {
     let bytes = |from: u64, len: u64| (from..from + len).map(byte).collect();
     vec![
         Region {
@@ -56,14 +56,14 @@ fn extend(value: u64, size: usize, signed: bool) -> u64 {
 }
 
 /// The registers of a stopped program, by name.
-struct Registers {
+pub(crate) struct Registers {
     arch: Arch,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Registers {
     /// Every byte of every register is set.
-    fn new(arch: Arch, site: u64) -> Registers {
+    pub(crate) fn new(arch: Arch, site: u64) -> Registers {
         let size = match arch {
             Arch::X86_64 => 168,
             Arch::Aarch64 => 272,
@@ -78,7 +78,7 @@ impl Registers {
         self.bytes[offset as usize..][..8].copy_from_slice(&value.to_le_bytes());
     }
 
-    fn set(mut self, name: &str, value: u64) -> Registers {
+    pub(crate) fn set(mut self, name: &str, value: u64) -> Registers {
         let register = self.arch.register(name).expect("a register");
         self.put(register.offset, value);
         self
@@ -94,7 +94,7 @@ impl Registers {
     }
 }
 
-fn moment() -> Moment {
+pub(crate) fn moment() -> Moment {
     Moment {
         pid_tgid: 7 << 32 | 8,
         uid_gid: 0,
@@ -104,7 +104,7 @@ fn moment() -> Moment {
     }
 }
 
-fn images(made: &Made) -> Images {
+pub(crate) fn images(made: &Made) -> Images {
     let image = user::read(made.bytes().as_slice()).expect("a file");
     let mut images = Images::new();
     images.insert("prog".to_string(), Ok(image));
@@ -115,7 +115,7 @@ fn image(images: &Images) -> &Image {
     images["prog"].as_ref().expect("an image")
 }
 
-fn built(text: &str, types: &Types, images: &Images, cookies: bool) -> (Artifact, Vec<Vec<u8>>) {
+pub(crate) fn built(text: &str, types: &Types, images: &Images, cookies: bool) -> (Artifact, Vec<Vec<u8>>) {
     let mut all = match compile::understand_all(text, types, images, Limits::default()) {
         Ok(all) => all,
         Err(diags) => panic!("{text}: {diags:#?}"),
@@ -468,6 +468,50 @@ fn types_hold_the_values_of_all_sites() {
         compile::understand_all("usdt:prog:p:n(arg2)", &types, &images, Limits::default()).expect("a query");
     assert_eq!(all[0].query.probe.user().expect("in a program").sites.len(), 1);
     assert_eq!(all[0].warnings.len(), 2);
+}
+
+/// As many arguments as `<sys/sdt.h>` lets a probe have, and their number.
+#[test]
+fn twelve_arguments() {
+    let recipes =
+        "-4@%edi 8@%rsi 2@%dx -1@%cl 8@$-12 -2@$-3 8@(%rax) 4@4(%rax) 1@8(%rax,%rbx,2) -8@%r15 1@%ah 4@$7";
+    let registers = Registers::new(Arch::X86_64, TEXT)
+        .set("rax", MEMORY)
+        .set("rbx", 3);
+    let minus = |n: u64| n.wrapping_neg();
+    let wanted = [
+        registers.get("edi", 4, true),
+        registers.get("rsi", 8, false),
+        registers.get("dx", 2, false),
+        registers.get("cl", 1, true),
+        minus(12),
+        minus(3),
+        at(MEMORY, 8, false),
+        at(MEMORY + 4, 4, false),
+        at(MEMORY + 14, 1, false),
+        registers.get("r15", 8, true),
+        registers.get("ah", 1, false),
+        7,
+    ];
+    let types = mini_kernel();
+    let one = images(&Made::x86_64().site([TEXT, BASE, 0], "p", "n", recipes));
+    let all: Vec<String> = (0..12).map(|n| format!("arg{n}")).collect();
+    for text in [
+        format!("usdt:prog:p:n({}, argc)", all.join(", ")),
+        "usdt:prog:p:n($arg*, argc)".to_string(),
+    ] {
+        let (artifact, codes) = built(&text, &types, &one, true);
+        let shown = run(&artifact.programs[0], &codes[0], &registers, 0);
+        let values: Vec<u64> = shown.into_iter().map(|value| value.expect("a value")).collect();
+        assert_eq!(values, [&wanted[..], &[12]].concat(), "{text}");
+    }
+    let refused = |text: &str| compile::understand_all(text, &types, &one, Limits::default()).is_err();
+    assert!(refused("usdt:prog:p:n(arg12)"));
+    // What is beyond them in a file that no `<sys/sdt.h>` made is not there.
+    let more = images(&Made::x86_64().site([TEXT, BASE, 0], "p", "n", &format!("{recipes} 8@%r14")));
+    let (artifact, codes) = built("usdt:prog:p:n(arg11)", &types, &more, true);
+    assert_eq!(run(&artifact.programs[0], &codes[0], &registers, 0), [Ok(7)]);
+    assert!(compile::understand_all("usdt:prog:p:n(arg12)", &types, &more, Limits::default()).is_err());
 }
 
 /// What can't be fetched anywhere is an error that says why.

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::user_live::{Folder, gcc, skipped};
+use super::user_host::{Folder, gcc, skipped};
 
 /// Calls through a library, through functions of its own, and makes the system call `getppid` at the end without help of libc, so that every
 /// frame is known. With the argument "loop" it does that often, moving between CPUs.

@@ -1,0 +1,56 @@
+//! Which types and constants a query sees: those of the traced program first, if it is about one, then the kernel's. In: names.
+//! Out: types. Never says how a mistake is told, but for where was looked.
+
+use super::Sema;
+use crate::types::{NameKind, TypeId};
+
+impl Sema<'_> {
+    /// All types of this name and kind; the program's first.
+    pub(super) fn types_named(&self, kind: NameKind, name: &str) -> Vec<TypeId> {
+        let mut found = self.types.find_in_program(self.module, kind, name);
+        found.extend(self.types.find(kind, name));
+        found
+    }
+
+    /// Enum constants of this name. What the program calls so is meant, whatever the kernel calls so.
+    pub(super) fn enum_constant(&self, name: &str) -> Vec<(TypeId, i128)> {
+        if self.user {
+            let own = self.types.enum_constant_of(self.module, name);
+            if !own.is_empty() {
+                return own;
+            }
+        }
+        self.types.enum_constant(name)
+    }
+
+    /// The names of all enum constants, for suggestions.
+    pub(super) fn enum_constants(&self) -> Vec<String> {
+        let mut names = self.types.enum_constants();
+        if self.user {
+            names.extend(self.types.enum_constants_of(self.module));
+        }
+        names
+    }
+
+    /// The names of all types of a kind, for suggestions.
+    pub(super) fn names_of(&self, kind: NameKind) -> Vec<String> {
+        let mut names = self.types.names_of(kind);
+        if self.user {
+            names.extend(self.types.names_in(self.module, kind));
+            names.sort();
+            names.dedup();
+        }
+        names
+    }
+
+    /// Where a name was looked for.
+    pub(super) fn not_in_btf(&self) -> &'static str {
+        match (self.user, self.types.has_program(self.module)) {
+            (false, _) => "not in the kernel's BTF",
+            (true, true) => "neither in the program's BTF nor in the kernel's",
+            (true, false) => {
+                "not in the kernel's BTF; the program has none, and `--types FILE` gives it some"
+            }
+        }
+    }
+}
