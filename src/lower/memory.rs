@@ -257,15 +257,15 @@ impl Lower<'_> {
             self.good(base, step);
             let reloc = self.offset_reloc(path, place.offset);
             self.at(place.span, path.text.clone());
-            let ty = match &place.ty {
-                CType::Btf(id) if !path.through_union && self.verifier_follows(*id) => Type::Ptr(Space::Btf),
-                CType::Void | CType::Int { .. } | CType::Bool | CType::Btf(_) | CType::Ptr(_) => Type::Int,
+            let ty = if self.stays_typed(path, &place.ty, seen) {
+                Type::Ptr(Space::Btf)
+            } else {
+                Type::Int
             };
-            let ty = if seen == Seen::Pointer { ty } else { Type::Int };
             let raw = self.b.load_field(ty, width(size), base, reloc);
             return if ty == Type::Int {
                 let raw = match seen {
-                    Seen::Pointer | Seen::Address => self.washed(raw),
+                    Seen::Pointer(_) | Seen::Address => self.washed(raw),
                     Seen::Number | Seen::Refused => raw,
                 };
                 self.finish_load(raw, &place.ty)
@@ -292,6 +292,16 @@ impl Lower<'_> {
         self.finish_load(raw, &place.ty)
     }
 
+    /// Whether the verifier takes what is loaded for a pointer to what it is declared to point to: behind a flexible array's start it
+    /// may find another member than is meant.
+    fn stays_typed(&self, path: &Path, declared: &CType, seen: Seen) -> bool {
+        let (Seen::Pointer(to), CType::Btf(id)) = (seen, declared) else {
+            return false;
+        };
+        let meant = self.types.pointee(*id).map(|to| self.types.complete(to));
+        !path.through_union && meant == Some(to) && self.verifier_follows(*id)
+    }
+
     /// The path of a place that a plain load may read, and what the verifier takes the value for.
     pub(super) fn plainly<'p>(
         &self,
@@ -306,7 +316,7 @@ impl Lower<'_> {
         }
         match walk::plain_load(self.types, path.root, offset, u64::from(size)) {
             Seen::Refused => None,
-            seen @ (Seen::Number | Seen::Pointer | Seen::Address) => Some((path, seen)),
+            seen @ (Seen::Number | Seen::Pointer(_) | Seen::Address) => Some((path, seen)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the kernel's verifier finds at an offset of a struct when a program loads from there through a typed pointer: a second
 //! telling of `btf_struct_walk` (kernel/bpf/btf.c), in the strictest of its versions. In: a struct, an offset, a size.
-//! Out: a number, a pointer, or that it refuses. It knows no names: of a union it takes the first member that covers the
+//! Out: a number, a pointer and to what, or that it refuses. It knows no names: of a union it takes the first member that covers the
 //! offset, whichever was meant, and a load that crosses a member's end is refused.
 
 use crate::types::{Type, TypeId, Types};
@@ -10,8 +10,8 @@ use crate::types::{Type, TypeId, Types};
 pub(super) enum Seen {
     /// A number.
     Number,
-    /// A pointer to a struct, which stays typed.
-    Pointer,
+    /// A pointer to this struct, which stays typed.
+    Pointer(TypeId),
     /// A pointer to anything else: since 6.17 one to memory that may only be read (`btf_struct_walk`, kernel/bpf/btf.c), before
     /// that a number.
     Address,
@@ -111,7 +111,7 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             Type::Struct(_) | Type::Union(_) => Err((ty, offset - from)),
             Type::Ptr(_) if offset != from || size != each => Ok(Seen::Refused),
             Type::Ptr(to) if matches!(types.get_stripped(to), Type::Struct(_) | Type::Union(_)) => {
-                Ok(Seen::Pointer)
+                Ok(Seen::Pointer(types.complete(to)))
             }
             Type::Ptr(_) => Ok(Seen::Address),
             _ if offset + size > end => Ok(Seen::Refused),
@@ -172,8 +172,9 @@ mod tests {
         assert_eq!(seen(&types, 0, 4), Seen::Number);
         // `count`, where a pointer is seen.
         assert_eq!(seen(&types, 8, 4), Seen::Refused);
-        assert_eq!(seen(&types, 8, 8), Seen::Pointer);
-        assert_eq!(seen(&types, 16, 8), Seen::Pointer);
+        let struct_named = |name| types.find(NameKind::Struct, name)[0];
+        assert_eq!(seen(&types, 8, 8), Seen::Pointer(struct_named("node")));
+        assert_eq!(seen(&types, 16, 8), Seen::Pointer(struct_named("node")));
         // Letters may be read several at once, up to the end of the array.
         assert_eq!(seen(&types, 26, 4), Seen::Number);
         assert_eq!(seen(&types, 28, 8), Seen::Refused);
@@ -184,5 +185,28 @@ mod tests {
         assert_eq!(seen(&types, 40, 4), Seen::Refused);
         // Behind the end.
         assert_eq!(seen(&types, 48, 4), Seen::Refused);
+    }
+
+    #[test]
+    fn what_lies_behind_a_struct_is_seen_as_its_flexible_array() {
+        let mut b = Builder::new();
+        let long = b.ty("u64");
+        let node = b.composite("node", Layout::structure().field("value", long));
+        let other = b.composite("other", Layout::structure().field("value", long));
+        let (node, other) = (b.ptr(node), b.ptr(other));
+        let level = b.composite("level", Layout::structure().field("node", node).field("ra", long));
+        let levels = b.array(level, 0);
+        let outer = Layout::structure()
+            .field("other", other)
+            .field("count", long)
+            .field("levels", levels);
+        b.composite("outer", outer);
+        let types = types_of(&b.writer);
+        let node = types.find(NameKind::Struct, "node")[0];
+        let other = types.find(NameKind::Struct, "other")[0];
+        assert_eq!(seen(&types, 0, 8), Seen::Pointer(other));
+        // `outer[1].other`, which is `outer->levels[0].node` to the verifier, and `outer[1].count`.
+        assert_eq!(seen(&types, 16, 8), Seen::Pointer(node));
+        assert_eq!(seen(&types, 24, 8), Seen::Number);
     }
 }
