@@ -132,9 +132,11 @@ pub fn generate(
     };
     let mut next_event = job.first_event;
     if let Some(chain) = &target.chain {
-        programs = lower::chain::lower(query, types, target, chain, job.way, id(next_event))
+        let members = job.members.unwrap_or(1);
+        programs = lower::chain::lower(query, types, target, chain, job.way, id(next_event), members)
             .map_err(CompileError::Unsupported)?;
-        next_event += programs.len() as u32;
+        // Each program is named after its event's number.
+        next_event += 2 * members;
     } else {
         for event in &query.events {
             let kind = kinds(event.phase, job.way);

@@ -260,6 +260,7 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         ("kprobes", caps.kprobe()),
         ("kprobe cookies", caps.bpf_cookie()),
         ("typed tracepoints", caps.tp_btf(tracepoint)),
+        ("uprobe.session", caps.uprobe_session()),
         ("uprobe.multi", caps.uprobe_multi()),
         ("uprobes", caps.uprobe()),
         ("ring buffer", caps.ringbuf()),

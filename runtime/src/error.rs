@@ -174,6 +174,40 @@ pub struct AttachError {
 }
 
 impl RuntimeError {
+    /// Whether the kernel does not have this kind of probe at all, or not for us: no other function will do either.
+    pub fn kind_is_missing(&self) -> bool {
+        match self {
+            RuntimeError::Load(e) => match e.cause {
+                LoadCause::KindRefused | LoadCause::KindUnknown | LoadCause::HelperMissing(_) => true,
+                LoadCause::TargetRefused(_)
+                | LoadCause::NotPrivileged
+                | LoadCause::Verifier
+                | LoadCause::Memory
+                | LoadCause::Other => false,
+            },
+            RuntimeError::Attach(e) => match e.cause {
+                AttachCause::KindRefused | AttachCause::KindUnknown => true,
+                AttachCause::NotTraceable
+                | AttachCause::Busy
+                | AttachCause::NotPrivileged
+                | AttachCause::NoSuchTarget
+                | AttachCause::Ambiguous
+                | AttachCause::Other => false,
+            },
+            RuntimeError::NoModuleBtf { .. }
+            | RuntimeError::NotPrivileged { .. }
+            | RuntimeError::NoBtf { .. }
+            | RuntimeError::BadBtf { .. }
+            | RuntimeError::BadObject { .. }
+            | RuntimeError::BtfRefused { .. }
+            | RuntimeError::Map { .. }
+            | RuntimeError::File { .. }
+            | RuntimeError::Sys { .. }
+            | RuntimeError::Child { .. }
+            | RuntimeError::NoSuch { .. } => false,
+        }
+    }
+
     /// Whether another rung of the attach ladder may succeed where this one failed.
     pub fn another_kind_may_work(&self) -> bool {
         match self {

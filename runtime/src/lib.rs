@@ -35,7 +35,7 @@ mod verify;
 pub use attach::{AttachTarget, Site};
 pub use caps::{Answer, Capabilities};
 pub use error::{AttachCause, AttachError, LoadCause, LoadError, Result, RuntimeError};
-pub use load::{Attached, Failed, Loaded, ProgramStats, Relocated};
+pub use load::{Attached, Failed, Loaded, Missed, ProgramStats, Relocated};
 pub use maps::Maps;
 pub use memory::KernelMemory;
 pub use object::{MapRef, ObjectSpec, RelocatedProgram, relocate};

@@ -23,9 +23,9 @@ const MULTI_RETURN: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Link {
     // Dropped in this order: first the program lets go of the event, then the event goes.
-    _link: Option<OwnedFd>,
+    link: Option<OwnedFd>,
     _event: Option<OwnedFd>,
-    _probe: Option<perf::Named>,
+    probe: Option<perf::Named>,
 }
 
 /// Why a link wasn't made.
@@ -182,10 +182,16 @@ pub(crate) fn multi_exists(prog: BorrowedFd<'_>, attach_type: u32, kind: Multi) 
 impl Link {
     fn of(fd: OwnedFd) -> Link {
         Link {
-            _link: Some(fd),
+            link: Some(fd),
             _event: None,
-            _probe: None,
+            probe: None,
         }
+    }
+
+    /// How many calls its probes have missed, as far as the kernel tells: at returns those for which there was no room.
+    pub(crate) fn missed(&self) -> u64 {
+        let told = self.link.as_ref().and_then(|link| sys::link_missed(link.as_fd()));
+        told.or_else(|| self.probe.as_ref()?.missed()).unwrap_or(0)
     }
 }
 
@@ -285,9 +291,9 @@ fn on_event(prog: BorrowedFd<'_>, event: OwnedFd, cookie: Option<u64>) -> io::Re
     };
     perf::enable(&event)?;
     Ok(Link {
-        _link: link,
+        link,
         _event: Some(event),
-        _probe: None,
+        probe: None,
     })
 }
 
@@ -295,7 +301,7 @@ fn on_event(prog: BorrowedFd<'_>, event: OwnedFd, cookie: Option<u64>) -> io::Re
 fn return_probe(prog: BorrowedFd<'_>, place: &str, maxactive: u32, cookie: Option<u64>) -> io::Result<Link> {
     let (event, probe) = perf::open_return(place, maxactive)?;
     let mut link = on_event(prog, event, cookie)?;
-    link._probe = Some(probe);
+    link.probe = Some(probe);
     Ok(link)
 }
 

@@ -45,8 +45,8 @@ struct LoadedProgram {
 /// Programs at their targets. Dropping this detaches them.
 #[derive(Debug)]
 pub struct Attached {
-    // Detached before the programs are let go of.
-    links: Vec<Link>,
+    // Detached before the programs are let go of. With each, whether it is at a return.
+    links: Vec<(Link, bool)>,
     loaded: Loaded,
 }
 
@@ -269,7 +269,8 @@ impl Loaded {
     pub fn attach(self) -> Result<Attached> {
         let mut links = Vec::with_capacity(self.programs.len());
         for i in self.order() {
-            links.extend(self.programs[i].attach()?);
+            let at_return = self.programs[i].spec.kind.at_return();
+            links.extend(self.programs[i].attach()?.map(|link| (link, at_return)));
         }
         Ok(Attached { links, loaded: self })
     }
@@ -291,7 +292,7 @@ impl Loaded {
             while let Some(part) = parts.pop() {
                 let error = match p.attach_to(&part) {
                     Ok(link) => {
-                        links.extend(link);
+                        links.extend(link.map(|link| (link, p.spec.kind.at_return())));
                         tried += part.places();
                         progress(tried, total);
                         continue;
@@ -332,6 +333,15 @@ impl Loaded {
         order.sort_by_key(|i| !self.programs[*i].spec.kind.follows());
         order
     }
+}
+
+/// Calls that probes have missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Because another probe was at work on that CPU; of sessions those for whose return there was no room.
+    pub entries: u64,
+    /// Because more calls were under way than there was room for.
+    pub returns: u64,
 }
 
 /// A place where a program couldn't be attached.
@@ -387,6 +397,20 @@ impl Attached {
     /// As there.
     pub fn stats(&self) -> Result<Vec<ProgramStats>> {
         self.loaded.stats()
+    }
+
+    /// How many calls the probes have missed so far, which the kernel tells of kprobes since 6.7, and of return probes with their own
+    /// room for calls ([`ProgramKind::KretprobeWith`]) before that too.
+    pub fn missed(&self) -> Missed {
+        let mut missed = Missed::default();
+        for (link, at_return) in &self.links {
+            *if *at_return {
+                &mut missed.returns
+            } else {
+                &mut missed.entries
+            } += link.missed();
+        }
+        missed
     }
 
     /// Number of links: programs at single targets, and multi links.

@@ -140,6 +140,19 @@ pub(crate) struct Named {
     name: String,
 }
 
+impl Named {
+    /// How many returns it has missed, from tracefs's own list (Documentation/trace/kprobetrace.rst, "Event Profiling").
+    pub(crate) fn missed(&self) -> Option<u64> {
+        let list = self.list.strip_suffix("kprobe_events")?;
+        let profile = std::fs::read_to_string(format!("{list}kprobe_profile")).ok()?;
+        profile.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let [name, _, missed] = [words.next()?, words.next()?, words.next()?];
+            (name == self.name).then(|| missed.parse().ok())?
+        })
+    }
+}
+
 /// The group of our return probes in tracefs.
 const GROUP: &str = "ksnoop_jit";
 

@@ -4,7 +4,7 @@
 //! exact and works: making the text of kallsyms takes the kernel 30 ms and more. The search keeps only what it
 //! finds; the table for [`Symbols::resolve_addr`] is made at the first address.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -280,11 +280,7 @@ pub fn explain(symbol: &Symbol) -> Traceable {
     if listed.as_ref().is_ok_and(|found| *found) {
         return Traceable::DenyListed;
     }
-    let lists = [
-        "/sys/kernel/tracing/available_filter_functions",
-        "/sys/kernel/debug/tracing/available_filter_functions",
-    ];
-    match in_list(&lists, |line| {
+    match in_list(&FTRACE_LISTS, |line| {
         let mut words = line.split(|b| *b == b' ');
         words.next() == Some(symbol.name.as_bytes())
             && words.next().map(unbracket) == symbol.module.as_ref().map(|m| m.as_bytes())
@@ -295,6 +291,36 @@ pub fn explain(symbol: &Symbol) -> Traceable {
             "{e}; mount tracefs (mount -t tracefs tracefs /sys/kernel/tracing)"
         )),
     }
+}
+
+/// Where the kernel lists the functions that ftrace, and with it fprobe and trampolines, can hook.
+const FTRACE_LISTS: [&str; 2] = [
+    "/sys/kernel/tracing/available_filter_functions",
+    "/sys/kernel/debug/tracing/available_filter_functions",
+];
+
+/// The functions that the kernel can hook, those that `wanted` says, each with the module it is in.
+///
+/// # Errors
+/// Those of reading the list, which needs tracefs and root.
+pub fn ftrace_sites(mut wanted: impl FnMut(&str) -> bool) -> io::Result<BTreeSet<(Option<String>, String)>> {
+    let mut found = BTreeSet::new();
+    in_list(&FTRACE_LISTS, |line| {
+        let mut words = line.split(|b| *b == b' ');
+        let name = words.next().map(std::str::from_utf8);
+        let module = words.next().map(|word| std::str::from_utf8(unbracket(word)));
+        if let Some(Ok(name)) = name
+            && wanted(name)
+        {
+            match module {
+                None => found.insert((None, name.to_owned())),
+                Some(Ok(module)) => found.insert((Some(module.to_owned()), name.to_owned())),
+                Some(Err(_)) => false,
+            };
+        }
+        false
+    })?;
+    Ok(found)
 }
 
 /// A name without what compilers append to the copies that they make of a function.

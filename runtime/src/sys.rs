@@ -192,6 +192,18 @@ pub(crate) fn kernel_btf_fd(name: &str) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// `enum bpf_link_type`, as far as it is used.
+mod link_type {
+    pub(super) const PERF_EVENT: u32 = 7;
+    pub(super) const KPROBE_MULTI: u32 = 8;
+}
+
+/// `enum bpf_perf_event_type`, as far as it is used.
+mod perf_event_type {
+    pub(super) const KPROBE: u32 = 3;
+    pub(super) const KRETPROBE: u32 = 4;
+}
+
 /// What the kernel tells about a loaded program.
 pub(crate) fn prog_info(fd: BorrowedFd<'_>) -> io::Result<aya_obj::generated::bpf_prog_info> {
     // SAFETY: a C struct of integers, for which all zeroes is a value.
@@ -204,6 +216,26 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>) -> io::Result<aya_obj::generated::bp
     };
     bpf(cmd::OBJ_GET_INFO_BY_FD, &mut get)?;
     Ok(info)
+}
+
+/// How many calls a link's probes have missed (6.7; include/uapi/linux/bpf.h, `struct bpf_link_info`); `None` where the kernel
+/// does not tell, and for links of other kinds.
+pub(crate) fn link_missed(fd: BorrowedFd<'_>) -> Option<u64> {
+    // As far as `perf_event.kprobe.missed`, in words: type and id, program id, then what depends on the type.
+    let mut info = [0u64; 8];
+    let mut get = ObjInfo {
+        fd: fd.as_raw_fd() as u32,
+        info_len: size_of_val(&info) as u32,
+        info: info.as_mut_ptr() as u64,
+    };
+    bpf(cmd::OBJ_GET_INFO_BY_FD, &mut get).ok()?;
+    let kind = info[0] as u32;
+    let event = info[2] as u32;
+    match (kind, event) {
+        (link_type::KPROBE_MULTI, _) => Some(info[4]),
+        (link_type::PERF_EVENT, perf_event_type::KPROBE | perf_event_type::KRETPROBE) => Some(info[6]),
+        _ => None,
+    }
 }
 
 /// Runs a raw tracepoint program once with `args` as its context (5.10, kernel/trace/bpf_trace.c); its return value.

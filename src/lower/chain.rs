@@ -43,9 +43,9 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain of these levels, outermost first; each has at least one query, for the functions that may stand there. An error
-    /// is a sentence: why they can't be one.
-    pub fn new(levels: &[Vec<&typed::Query>]) -> Result<Chain, String> {
+    /// The chain of these levels, outermost first; each has at least one query, and `functions` are all those that may stand
+    /// there. An error is a sentence: why they can't be one.
+    pub fn new(levels: &[Vec<&typed::Query>], functions: Vec<Vec<String>>) -> Result<Chain, String> {
         if levels.len() < 2 {
             return Err("stack mode takes at least two functions, the caller first".to_string());
         }
@@ -77,16 +77,7 @@ impl Chain {
             }
             entries.push(most);
         }
-        let names = |queries: &Vec<&typed::Query>| {
-            queries
-                .iter()
-                .map(|query| query.probe.func().name.clone())
-                .collect()
-        };
-        Ok(Chain {
-            entries,
-            functions: levels.iter().map(names).collect(),
-        })
+        Ok(Chain { entries, functions })
     }
 
     fn levels(&self) -> usize {
@@ -131,8 +122,8 @@ impl Chain {
     }
 }
 
-/// The programs of the query at `id.query`, which is its level; `id.event` is the number of its first event. An error is a
-/// sentence: what can't be done in this way of attaching.
+/// The programs of the query at `id.query`, which is its level; `id.event` is the number of its first event, and each of its two
+/// events takes `members` numbers. An error is a sentence: what can't be done in this way of attaching.
 pub fn lower(
     query: &typed::Query,
     types: &Types,
@@ -140,26 +131,21 @@ pub fn lower(
     chain: &Chain,
     way: Way,
     id: Id,
+    members: u32,
 ) -> Result<Vec<Lowered>, String> {
     let (entry_kind, exit_kind) = match way {
-        Way::Trampoline if !id.shared => (ProgramKind::Fentry, ProgramKind::Fexit),
-        Way::Kprobe if !id.shared => (ProgramKind::Kprobe, ProgramKind::Kretprobe),
-        Way::Trampoline
-        | Way::Kprobe
-        | Way::Session
-        | Way::TrampolineMulti
-        | Way::SessionMulti
-        | Way::KprobeSession
-        | Way::Uprobe
-        | Way::UprobeSession => {
-            return Err("stack mode has programs for entry and return, and for each function".to_string());
+        Way::Trampoline => (ProgramKind::Fentry, ProgramKind::Fexit),
+        Way::TrampolineMulti => (ProgramKind::FentryMulti, ProgramKind::FexitMulti),
+        Way::Kprobe => (ProgramKind::Kprobe, ProgramKind::Kretprobe),
+        Way::Session | Way::SessionMulti | Way::KprobeSession | Way::Uprobe | Way::UprobeSession => {
+            return Err("stack mode has one program at entries and another at returns".to_string());
         }
     };
     let at = |phase| query.events.iter().find(|event| event.phase == phase);
     let entry_event = at(Phase::Entry);
     let exit_event = at(Phase::Return).or(at(Phase::Both));
     let exit_id = Id {
-        event: id.event + u32::from(entry_event.is_some()),
+        event: id.event + entry_event.map_or(0, |_| members),
         ..id
     };
     let mut entry = Lower::new(query, types, target, entry_kind, id);

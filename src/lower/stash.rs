@@ -30,8 +30,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `None` if the program at `kind` sees all that the event needs by itself.
+    /// `None` if the program at `kind` sees all that the event needs by itself, and for an event that is made at the entry.
     pub(super) fn of(event: &Event, kind: ProgramKind) -> Option<Plan> {
+        match event.phase {
+            // A session is asked with what it is at the return, whichever moment the event belongs to.
+            Phase::Entry | Phase::Hit => return None,
+            Phase::Return | Phase::Both => {}
+        }
         let stamp = event.mentions(&ExprKind::Builtin(Builtin::Duration));
         match kind {
             ProgramKind::Fentry

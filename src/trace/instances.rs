@@ -18,7 +18,7 @@ use crate::Failure;
 /// Copies of a function whose arguments are as its prototype says: a name that link-time optimization made unique.
 const FAITHFUL: &str = ".llvm.";
 /// Parts that are jumped into and never called.
-const NOT_CALLED: &str = ".cold";
+pub(super) const NOT_CALLED: &str = ".cold";
 
 /// Looks functions up among the kernel's symbols, which takes it long to write: never when it can be told otherwise that a name
 /// is the only one.
@@ -145,6 +145,42 @@ impl Instances {
 /// Whether the compiler may have changed what a function is passed when it made the copy of this name.
 pub(super) fn unfaithful(name: &str) -> bool {
     select::stem(name) != name && !name.contains(FAITHFUL)
+}
+
+/// The different prototypes that BTF has under one name in one module, where it has several: it does not say whose each is.
+pub(super) fn prototypes(types: &Types, func: &Func) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for other in types.functions_named(select::stem(&func.name)) {
+        let prototype = types.prototype(&other);
+        if other.id.module == func.id.module && !found.contains(&prototype) {
+            found.push(prototype);
+        }
+    }
+    found
+}
+
+/// What to say of values that one of several prototypes makes, if there are several.
+pub(super) fn prototype_warning(types: &Types, func: &Func, span: Span) -> Option<Diagnostic> {
+    let found = prototypes(types, func);
+    let (first, others) = found.split_first()?;
+    if others.is_empty() {
+        return None;
+    }
+    let mut diag = Diagnostic::warning(
+        Code::AmbiguousFunction,
+        span,
+        format!(
+            "BTF has {} prototypes of `{}`, and does not say which is this one's",
+            found.len(),
+            select::stem(&func.name)
+        ),
+    )
+    .label("its arguments may be others")
+    .note(format!("taken: {first}"));
+    for other in others {
+        diag = diag.note(format!("or: {other}"));
+    }
+    Some(diag)
 }
 
 /// What to say of values from such a copy.

@@ -70,8 +70,10 @@ enum Tried {
     Checked,
     /// It runs.
     Attached(Box<Made>),
-    /// Not so, and why.
+    /// Not so, and why: other functions may fare better.
     Refused(String),
+    /// The kernel does not have it, and why.
+    Absent(String),
 }
 
 /// What runs after a rung was climbed.
@@ -228,7 +230,7 @@ impl<'a> Ladder<'a> {
                     self.keep(*made, family, running);
                     return Ok(Ok(refused));
                 }
-                Tried::Refused(why) => refused.push(why),
+                Tried::Refused(why) | Tried::Absent(why) => refused.push(why),
             }
         }
         Ok(Err(refused))
@@ -258,10 +260,9 @@ impl<'a> Ladder<'a> {
                     self.keep(*made, family, running);
                     return Ok(());
                 }
-                Tried::Refused(why) => {
-                    if self.cli.verbose > 0 {
-                        complain(&format!("not by {why}"));
-                    }
+                Tried::Refused(why) => self.tell_refused(&why),
+                Tried::Absent(why) => {
+                    self.tell_refused(&why);
                     self.found.missing.insert(rung, why);
                 }
             }
@@ -276,6 +277,12 @@ impl<'a> Ladder<'a> {
             progress.tell(index + 1, family.places.len());
         }
         Ok(())
+    }
+
+    fn tell_refused(&self, why: &str) {
+        if self.cli.verbose > 0 {
+            complain(&format!("not by {why}"));
+        }
     }
 
     /// Takes over what runs.
@@ -314,6 +321,9 @@ impl<'a> Ladder<'a> {
     /// Tries one rung for all places of a family.
     fn attempt(&mut self, job: Job, family: &Family, rung: Rung) -> Result<Tried, Failure> {
         let query = &family.query;
+        if let Err(why) = self.kernel.has(rung) {
+            return Ok(Tried::Absent(format!("{}: {why}", rung.name())));
+        }
         let job = Job {
             first_event: self.found.next_event,
             way: rung.way(),
@@ -331,6 +341,9 @@ impl<'a> Ladder<'a> {
         };
         let loaded = match self.load(&artifact, &specs) {
             Ok(loaded) => loaded,
+            Err(error) if error.kind_is_missing() => {
+                return Ok(Tried::Absent(format!("{how}: {error}")));
+            }
             Err(error) if error.another_kind_may_work() => {
                 return Ok(Tried::Refused(format!("{how}: {error}")));
             }
@@ -349,7 +362,7 @@ impl<'a> Ladder<'a> {
             let mut progress = Progress::new("attached");
             match loaded.attach_lenient(|done, all| progress.tell(done, all)) {
                 Ok(done) => done,
-                Err(error) => return Ok(Tried::Refused(format!("{how}: {error}"))),
+                Err(error) => return Ok(Tried::Absent(format!("{how}: {error}"))),
             }
         } else {
             match loaded.attach() {

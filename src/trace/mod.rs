@@ -2,6 +2,8 @@
 //! lost. In: the command line's queries. Out: events on stdout, everything else on stderr.
 
 mod aggregate;
+mod choose;
+mod emit;
 mod explain;
 mod fitting;
 mod instances;
@@ -9,6 +11,7 @@ mod ladder;
 mod order;
 mod output;
 mod rungs;
+mod sets;
 mod status;
 mod symbols;
 mod targets;
@@ -21,7 +24,6 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use ksnoop_jit::compile::{self, CompileError, Job};
 use ksnoop_jit::lower::chain::Chain;
 use ksnoop_jit::lower::{self, Target};
 use ksnoop_jit::parser;
@@ -84,7 +86,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
         keys: cli.max_keys,
     };
     if dump::wanted(cli) {
-        return dump_all(cli, &asked, &types, &target);
+        return emit::all(cli, &asked, &types, &target);
     }
     if let runtime::Answer::No(why) = caps.privileged() {
         return Err(anyhow!("{why}: run it as root, or give it CAP_BPF and CAP_PERFMON").into());
@@ -101,7 +103,14 @@ fn chain(cli: &Cli, asked: &[Asked]) -> Result<Option<Chain>, Failure> {
         .iter()
         .map(|one| one.families.iter().map(|family| &family.query).collect())
         .collect();
-    match Chain::new(&levels) {
+    let names = |family: &targets::Family| -> Vec<String> {
+        let places = family.places.iter();
+        places.map(|place| place.func.name.clone()).collect()
+    };
+    let functions = asked
+        .iter()
+        .map(|one| one.families.iter().flat_map(names).collect());
+    match Chain::new(&levels, functions.collect()) {
         Ok(chain) => Ok(Some(chain)),
         Err(why) => {
             complain(&format!("ksnoop-jit: {why}"));
@@ -130,49 +139,6 @@ fn mentions_task(query: &typed::Query) -> bool {
         }
     }
     found
-}
-
-fn dump_all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) -> Result<(), Failure> {
-    let mut first_event = 0;
-    for (index, one) in asked.iter().enumerate() {
-        for family in &one.families {
-            let mut last = None;
-            let set = one.places() > 1;
-            let rungs = if set {
-                rungs::for_many(cli, &family.query)
-            } else {
-                rungs::for_one(cli, &family.query)
-            };
-            // What a program holds that calls kernel functions is good for the running kernel only.
-            for rung in rungs
-                .into_iter()
-                .filter(|rung| cli.attach != cli::Attach::Auto || !rung.session())
-            {
-                let job = Job {
-                    first_event,
-                    query: index,
-                    queries: asked.len(),
-                    members: set.then_some(family.places.len() as u32),
-                    keepers: one.families.len() as u32,
-                    way: rung.way(),
-                };
-                match compile::generate(&family.query, types, target, job) {
-                    Ok(artifact) => {
-                        dump::artifact(cli, &one.text, &artifact)?;
-                        first_event = artifact.next_event;
-                        last = None;
-                        break;
-                    }
-                    Err(error @ CompileError::Unsupported(_)) => last = Some(error),
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if let Some(error) = last {
-                return Err(error.into());
-            }
-        }
-    }
-    Ok(())
 }
 
 fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result<(), Failure> {
@@ -324,6 +290,14 @@ fn finish(
         .flat_map(|(_, one)| &one.attached)
         .map(runtime::Attached::links)
         .sum();
+    let mut unseen = vec![runtime::Missed::default(); asked.len()];
+    for (index, one) in &running {
+        for now in one.attached.iter().map(runtime::Attached::missed) {
+            unseen[*index].entries += now.entries;
+            unseen[*index].returns += now.returns;
+        }
+    }
+    let started = Instant::now();
     let mut progress = Progress::new("detached; a second Ctrl-C leaves the rest to the kernel");
     let mut done = 0;
     for (index, one) in running {
@@ -333,6 +307,12 @@ fn finish(
             loaded.push((index, one));
             done += links;
         }
+    }
+    if cli.verbose > 0 {
+        complain(&format!(
+            "detached {all} links in {:.1} ms",
+            started.elapsed().as_secs_f64() * 1e3
+        ));
     }
     printed?;
     events.drain_all(|record| output.record(record));
@@ -349,6 +329,21 @@ fn finish(
         complain(&format!(
             "{name}: {count} calls missed, the same program was at work on their CPU already"
         ));
+    }
+    for (query, unseen) in asked.iter().zip(unseen) {
+        let name = &query.name;
+        if unseen.returns > 0 {
+            complain(&format!(
+                "{name}: {} returns missed, more calls were under way than there was room for (`--attach kprobe --maxactive N` makes it)",
+                unseen.returns
+            ));
+        }
+        if unseen.entries > 0 {
+            complain(&format!(
+                "{name}: {} calls missed, another probe was at work on their CPU already",
+                unseen.entries
+            ));
+        }
     }
     for (name, count) in faults.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(

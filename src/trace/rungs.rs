@@ -69,6 +69,28 @@ impl Rung {
         }
     }
 
+    /// What `enum bpf_attach_type` calls it, for those that came after BTF.
+    fn attach_type(self) -> Option<&'static str> {
+        match self {
+            Rung::Fsession => Some("BPF_TRACE_FSESSION"),
+            Rung::FsessionMulti => Some("BPF_TRACE_FSESSION_MULTI"),
+            Rung::FentryMulti => Some("BPF_TRACE_FENTRY_MULTI"),
+            Rung::KprobeSession => Some("BPF_TRACE_KPROBE_SESSION"),
+            Rung::KprobeMulti => Some("BPF_TRACE_KPROBE_MULTI"),
+            Rung::UprobeSession => Some("BPF_TRACE_UPROBE_SESSION"),
+            Rung::UprobeMulti => Some("BPF_TRACE_UPROBE_MULTI"),
+            Rung::Fentry | Rung::Kprobe | Rung::Uprobe => None,
+        }
+    }
+
+    /// Whether a kernel of these types has heard of it. An error is why not.
+    pub(super) fn known_to(self, types: &Types) -> Result<(), String> {
+        match self.attach_type() {
+            Some(name) => attach_type(types, name).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// Whether functions are named by BTF id, and found by the kernel by the name in BTF.
     pub(crate) fn by_type(self) -> bool {
         match self {
@@ -344,6 +366,15 @@ impl Specs {
 impl<'a> Kernel<'a> {
     pub(super) fn new(types: &'a Types, maxactive: Option<u32>) -> Kernel<'a> {
         Kernel { types, maxactive }
+    }
+
+    /// Whether the kernel can have programs of that sort. An error is why not.
+    pub(super) fn has(&self, rung: Rung) -> Result<(), String> {
+        rung.known_to(self.types)?;
+        if rung.session() {
+            self.kernel_functions()?;
+        }
+        Ok(())
     }
 
     /// A constant of `enum bpf_attach_type`: distributions differ in which they have and what they are.

@@ -82,9 +82,11 @@ fn artifact(question: &Question, types: &Types, out: &mut String) -> Artifact {
         .chain(&callees)
         .map(|query| vec![query])
         .collect();
+    let name = |query: &&typed::Query| query.probe.func().name.clone();
+    let names = levels.iter().map(|level| level.iter().map(name).collect());
     let target = Target {
         reads: question.reads,
-        chain: (levels.len() > 1).then(|| match Chain::new(&levels) {
+        chain: (levels.len() > 1).then(|| match Chain::new(&levels, names.collect()) {
             Ok(chain) => chain,
             Err(why) => panic!("{text}: {why}"),
         }),

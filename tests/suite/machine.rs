@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use ksnoop_jit::ir::Helper;
+
 /// A piece of the address space.
 pub(crate) struct Region {
     pub(crate) base: u64,
@@ -22,6 +24,10 @@ pub(crate) const COUNTS_MAP: u64 = 0x1002;
 pub(crate) const FIRST_MAP: u64 = 0x2000;
 /// Where the values of those maps are.
 const VALUES: u64 = 0xffff_c910_0000_0000;
+/// Where the tasks are; nothing can be read of them.
+const TASKS: u64 = 0xffff_8881_0000_0000;
+/// The word that a session keeps for a call.
+const CALL_WORD: u64 = 0xffff_c900_0004_0000;
 /// As many CPUs as moments tell of.
 pub(crate) const CPUS: usize = 64;
 /// What record memory holds before the program writes to it: a byte that shows in a comparison.
@@ -86,7 +92,14 @@ pub(crate) struct Machine {
     pub(crate) forgiving: bool,
     /// What the program was attached with.
     pub(crate) cookie: u64,
-    /// The maps of an aggregation.
+    /// What a session's program is told of where it runs: whether at the return, and the call's own word.
+    pub(crate) returning: bool,
+    pub(crate) call_word: u64,
+    /// How many words the context holds before what the function returned.
+    pub(crate) arguments: u64,
+    /// Where the context is; a trampoline's lies in the frame of its call.
+    pub(crate) context: u64,
+    /// The maps of an aggregation, or of what entries keep for returns.
     pub(crate) maps: Vec<Map>,
     /// Maps of which each has one value: what stands for the map, and where the value is.
     pub(crate) values: Vec<(u64, u64)>,
@@ -104,6 +117,10 @@ impl Machine {
             reserved: false,
             forgiving: false,
             cookie: 0,
+            returning: false,
+            call_word: 0,
+            arguments: 0,
+            context: CONTEXT,
             maps: Vec::new(),
             values: Vec::new(),
             executed: 0,
@@ -171,8 +188,9 @@ impl Machine {
     pub(crate) fn run(&mut self, code: &[u8], context: &[u8]) -> Result<u64, String> {
         self.own = vec![
             region(STACK, &[STALE; 512]),
-            region(CONTEXT, context),
+            region(self.context, context),
             region(COUNTS, &[0; 16]),
+            region(CALL_WORD, &self.call_word.to_le_bytes()),
         ];
         self.records.clear();
         self.reserved = false;
@@ -180,7 +198,7 @@ impl Machine {
         let mut callers: Vec<(usize, [u64; 5])> = Vec::new();
         let code: Vec<Insn> = code.chunks_exact(8).map(Insn::new).collect();
         let mut r = [0u64; 11];
-        r[1] = CONTEXT;
+        r[1] = self.context;
         r[10] = STACK + 512;
         let mut pc = 0usize;
         for _ in 0..100_000 {
@@ -244,6 +262,7 @@ impl Machine {
                         if self.reserved {
                             return Err("the program keeps a reserved record".to_string());
                         }
+                        self.call_word = self.bytes(CALL_WORD, 8).map_or(0, number);
                         return Ok(r[0]);
                     }
                     _ => {
@@ -331,8 +350,26 @@ impl Machine {
                 }
                 Ok(0)
             }
+            // get_current_task
+            35 => Ok(TASKS + 0x4000 * (self.moment.pid_tgid & 0xffff_ffff)),
             // get_attach_cookie
             174 => Ok(self.cookie),
+            // get_func_arg, get_func_ret
+            183 | 184 => {
+                let (word, to) = if helper == 183 {
+                    (a[1], a[2])
+                } else {
+                    (self.arguments, a[1])
+                };
+                let value = self.bytes(a[0] + 8 * word, 8).ok_or("no such argument")?.to_vec();
+                self.own_mut(to, 8)?.copy_from_slice(&value);
+                Ok(0)
+            }
+            // Of a `bool` only the low byte is defined.
+            _ if helper == Helper::SessionIsReturn.number() => {
+                Ok(0xdead_beef_cafe_ff00 | u64::from(self.returning))
+            }
+            _ if helper == Helper::SessionCookie.number() => Ok(CALL_WORD),
             _ => Err(format!("helper {helper} is not known here")),
         }
     }

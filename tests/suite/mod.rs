@@ -3,6 +3,7 @@
 mod aggregated;
 mod bless;
 mod c_oracle;
+mod calls;
 mod cases;
 mod classes;
 mod diagnostics;

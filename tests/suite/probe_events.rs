@@ -3,11 +3,14 @@
 //! that points at the same characters, or the mistake can't be made.
 
 use ksnoop_jit::compile::{self, Job, Way};
-use ksnoop_jit::diag::{Code, Severity};
+use ksnoop_jit::diag::{Code, Diagnostic, Severity};
 use ksnoop_jit::lower::Target;
-use ksnoop_jit::sema::Limits;
+use ksnoop_jit::parser;
+use ksnoop_jit::parser::ast::{Query, TargetKind};
+use ksnoop_jit::sema::{self, Limits};
 use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::mini_kernel;
+use ksnoop_jit::user::{self, Image, Images};
 
 /// Where a made-up symbol is.
 const JIFFIES: u64 = 0xffff_ffff_8260_6000;
@@ -167,12 +170,25 @@ const NO_DEFINITIONS: &str = "no event is defined: a query has no group, event n
 const NO_REFCNT: &str = "semaphores are found in the file, nobody writes them";
 
 const ERRORS: &[(&str, Here)] = &[
-    ("FILE_NOT_FOUND", WhenAttached("uprobe targets")),
-    ("NO_REGULAR_FILE", WhenAttached("uprobe targets")),
+    (
+        "FILE_NOT_FOUND",
+        Told(
+            "uprobe:/no/such/file:main()",
+            Code::UnknownBinary,
+            "/no/such/file",
+        ),
+    ),
+    (
+        "NO_REGULAR_FILE",
+        Told("uprobe:/dev/null:main()", Code::UnknownBinary, "/dev/null"),
+    ),
     ("BAD_REFCNT", Impossible(NO_REFCNT)),
     ("REFCNT_OPEN_BRACE", Impossible(NO_REFCNT)),
     ("BAD_REFCNT_SUFFIX", Impossible(NO_REFCNT)),
-    ("BAD_UPROBE_OFFS", WhenAttached("uprobe targets")),
+    (
+        "BAD_UPROBE_OFFS",
+        Told("uprobe:/bin/sh:+0x7fffffff()", Code::UnknownSymbol, "+0x7fffffff"),
+    ),
     (
         "BAD_MAXACT_TYPE",
         Impossible("how many calls are followed at once is the tool's business"),
@@ -356,14 +372,50 @@ const ERRORS: &[(&str, Here)] = &[
         "TOO_MANY_EARGS",
         Fine("vfs_read($arg*, $arg*, $arg*, $arg*, $arg*, $arg*, $arg*, $arg*, $retval == 0)"),
     ),
+    ("EVENT_TOO_BIG", Fine("ip_rcv(buf(skb->data, 4000), skb)")),
+    (
+        "TYPECAST_NOT_EVENT",
+        Fine("vfs_read(((struct dentry *)file->private_data)->d_flags)"),
+    ),
+    (
+        "TYPECAST_REQ_FIELD",
+        Fine("vfs_read((struct dentry *)file->private_data)"),
+    ),
+    (
+        "TOO_MANY_NESTED",
+        Fine(
+            "vfs_read(((struct file *)((struct file *)((struct file *)((struct file *)file->private_data)->private_data)->private_data)->private_data)->f_flags)",
+        ),
+    ),
+    (
+        "NO_EVENT_FIELD",
+        Told("tp:kfree_skb(no_such_field)", Code::UnknownName, "no_such_field"),
+    ),
 ];
+
+/// The files that a query names, as the tool reads them.
+fn images(query: &Query) -> Images {
+    let mut images = Images::new();
+    if let TargetKind::Uprobe { binary, .. } = &query.target.kind {
+        let read = || -> Result<Image, String> {
+            let path = ksnoop_jit_runtime::binaries::locate(&binary.node, None)?;
+            let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+            user::read(bytes.as_slice()).map_err(|error| error.to_string())
+        };
+        images.insert(binary.node.clone(), read());
+    }
+    images
+}
 
 #[test]
 fn each_error_of_probe_events_has_one_here() {
     let types = types();
     let mut wrong = String::new();
     for (theirs, here) in ERRORS {
-        let said = |query: &str| compile::understand(query, &types, Limits::default());
+        let said = |query: &str| -> Result<(), Vec<Diagnostic>> {
+            let parsed = parser::parse(query).map_err(|diags| diags.into_vec())?;
+            sema::resolve(query, &parsed, &types, &images(&parsed), Limits::default()).map(|_| ())
+        };
         let complaint = match here {
             Impossible(why) | WhenAttached(why) => why.is_empty().then(|| "no reason".to_string()),
             Fine(query) => said(query)

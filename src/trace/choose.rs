@@ -1,0 +1,339 @@
+//! Which function one query means: by its name, another name of it, its address; and every function of a name. In: a parsed query and
+//! the kernel's types and symbols. Out: the typed query with its functions, or what is wrong with it. Patterns and lists are
+//! `sets`'s part. Never attaches anything.
+
+use ksnoop_jit::compile;
+use ksnoop_jit::diag::{Code, Diagnostic};
+use ksnoop_jit::parser::ast::{self, TargetKind};
+use ksnoop_jit::select::{self, Names};
+use ksnoop_jit::sema::{self, Limits};
+use ksnoop_jit::span::Span;
+use ksnoop_jit::typed;
+use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit::user::Images;
+use ksnoop_jit_runtime as runtime;
+use runtime::symbols::{Symbol, Symbols};
+
+use super::instances::{Instances, copy_warning, prototype_warning, unfaithful};
+use super::targets::{Asked, Family, Place};
+use super::user;
+use crate::cli::Cli;
+use crate::{Failure, complain, tell};
+
+/// What is wrong with a query.
+pub(super) type Wrong = Vec<Diagnostic>;
+
+/// Chooses functions for queries.
+pub(super) struct Chooser<'a> {
+    pub(super) cli: &'a Cli,
+    pub(super) types: &'a Types,
+    pub(super) images: Images,
+    pub(super) limits: Limits,
+    pub(super) instances: Instances,
+    /// Functions are to be attached to, so their symbols count.
+    pub(super) live: bool,
+}
+
+impl Chooser<'_> {
+    /// Whether a module that is loaded later may put right what is wrong.
+    pub(super) fn may_come(&self, diags: &[Diagnostic]) -> bool {
+        self.cli.wait
+            && self.live
+            && diags
+                .iter()
+                .all(|diag| matches!(diag.code, Code::UnknownModule | Code::UnknownFunction))
+    }
+
+    pub(super) fn choose(&self, text: &str, query: &ast::Query) -> Result<Result<Asked, Wrong>, Failure> {
+        let (module, name) = match &query.target.kind {
+            TargetKind::Function { module, name } => (module, name),
+            TargetKind::Tracepoint { .. } => return Ok(self.plainly(text)),
+            TargetKind::Uprobe { symbol: name, .. } | TargetKind::Usdt { name, .. } => {
+                let asked = user::understand(self.cli, text, query, self.types, &self.images, self.limits);
+                return Ok(asked.and_then(|asked| self.limited(asked, name.span)));
+            }
+        };
+        match select::names(&name.node) {
+            Names::Many(patterns) => self.many(text, query, module.as_ref(), name, &patterns),
+            Names::One {
+                name: wanted,
+                address: Some(address),
+            } => self.at_address(text, query, module.as_ref(), name, wanted, address),
+            Names::One { .. } if self.cli.all_instances => {
+                self.all_instances(text, query, module.as_ref(), name)
+            }
+            Names::One { .. } => self.one(text, query, module.as_ref(), name),
+        }
+    }
+
+    /// What is in BTF by that name.
+    fn plainly(&self, text: &str) -> Result<Asked, Wrong> {
+        let resolved = compile::understand(text, self.types, self.limits)?;
+        tell(self.cli, text, &resolved.warnings);
+        Ok(Asked {
+            text: text.to_string(),
+            name: resolved.query.probe.func().name.clone(),
+            families: vec![Family::alone(resolved.query)],
+        })
+    }
+
+    /// One function by its name.
+    fn one(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        module: Option<&ast::Ident>,
+        name: &ast::Ident,
+    ) -> Result<Result<Asked, Wrong>, Failure> {
+        let mut asked = match self.plainly(text) {
+            Ok(asked) => asked,
+            Err(diags) if self.live && diags.iter().any(|diag| diag.code == Code::UnknownFunction) => {
+                return self.without_prototype(text, query, module, name, diags);
+            }
+            Err(diags) => return Ok(Err(known_module(diags, module))),
+        };
+        if !self.live {
+            return Ok(Ok(asked));
+        }
+        let [family] = asked.families.as_mut_slice() else {
+            return Ok(Ok(asked));
+        };
+        let func = family.query.probe.func().clone();
+        match self.instances.places(&func, self.types, name.span)? {
+            Ok(places) => {
+                self.warn_of_copies(text, name.span, &places);
+                family.places = places;
+                Ok(Ok(asked))
+            }
+            Err(diag) => Ok(Err(vec![diag])),
+        }
+    }
+
+    fn warn_of_copies(&self, text: &str, span: Span, places: &[Place]) {
+        for place in places {
+            if let Some(symbol) = &place.symbol
+                && unfaithful(&symbol.name)
+            {
+                tell(self.cli, text, &[copy_warning(span, &symbol.name)]);
+            }
+        }
+    }
+
+    fn warn_of_prototypes(&self, text: &str, span: Span, func: &Func) {
+        if let Some(warning) = prototype_warning(self.types, func, span) {
+            tell(self.cli, text, &[warning]);
+        }
+    }
+
+    /// A name that BTF doesn't have: it may be another name of a function that it has.
+    fn without_prototype(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        module: Option<&ast::Ident>,
+        name: &ast::Ident,
+        diags: Wrong,
+    ) -> Result<Result<Asked, Wrong>, Failure> {
+        let found = match self.instances.named(select::stem(&name.node)) {
+            Ok(found) => found,
+            // What is wrong with the query is known anyway.
+            Err(_) => return Ok(Err(diags)),
+        };
+        let found: Vec<Symbol> = found
+            .into_iter()
+            .filter(|symbol| module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node)))
+            .collect();
+        for symbol in &found {
+            for alias in self.instances.at(symbol.addr)? {
+                if let Some(func) = self.described(&alias) {
+                    let place = Place::at_symbol(func, &alias, symbol, &name.node);
+                    return Ok(self.at_place(text, query, name, place));
+                }
+            }
+        }
+        let Some(symbol) = found.first() else {
+            return Ok(Err(diags));
+        };
+        let place = symbol.module.as_deref().unwrap_or("the kernel");
+        let diags = diags.into_iter().map(|mut diag| {
+            diag.help.clear();
+            diag.note(format!(
+                "there is a function `{}` in {place}, at {:#x}, but BTF does not describe it",
+                symbol.name, symbol.addr
+            ))
+        });
+        Ok(Err(diags.collect()))
+    }
+
+    /// What BTF says of a symbol's function.
+    fn described(&self, symbol: &Symbol) -> Option<Func> {
+        let number = match &symbol.module {
+            None => 0,
+            Some(module) => self.types.module_named(module)?,
+        };
+        let mut found = self.types.functions_named(select::stem(&symbol.name));
+        found.retain(|func| func.id.module == number);
+        let func = found.into_iter().next()?;
+        Some(Func {
+            name: symbol.name.clone(),
+            ..func
+        })
+    }
+
+    /// The query for one place.
+    fn at_place(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        name: &ast::Ident,
+        place: Place,
+    ) -> Result<Asked, Wrong> {
+        let probe = typed::Probe::Function(place.func.clone());
+        let resolved = sema::resolve_for(text, query, self.types, self.limits, probe)?;
+        tell(self.cli, text, &resolved.warnings);
+        self.warn_of_copies(text, name.span, std::slice::from_ref(&place));
+        self.warn_of_prototypes(text, name.span, &place.func);
+        Ok(Asked {
+            text: text.to_string(),
+            name: name.node.clone(),
+            families: vec![Family {
+                query: resolved.query,
+                places: vec![place],
+            }],
+        })
+    }
+
+    /// The function that begins at an address.
+    fn at_address(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        module: Option<&ast::Ident>,
+        name: &ast::Ident,
+        wanted: &str,
+        address: u64,
+    ) -> Result<Result<Asked, Wrong>, Failure> {
+        let here: Vec<Symbol> = self
+            .instances
+            .at(address)?
+            .into_iter()
+            .filter(|symbol| {
+                (wanted.is_empty() || symbol.name == wanted || select::stem(&symbol.name) == wanted)
+                    && module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
+            })
+            .collect();
+        let described = here
+            .iter()
+            .find_map(|symbol| Some((symbol, self.described(symbol)?)));
+        if let Some((symbol, func)) = described {
+            let place = Place::at_symbol(func, symbol, symbol, &symbol.name);
+            return Ok(self.at_place(text, query, name, place));
+        }
+        let what = if wanted.is_empty() {
+            "function".to_string()
+        } else {
+            format!("function `{wanted}`")
+        };
+        let mut diag = Diagnostic::error(
+            Code::UnknownFunction,
+            name.span,
+            format!("no {what} begins at {address:#x}"),
+        )
+        .label("no such place");
+        if let Some(symbol) = here.first() {
+            diag = diag.note(format!("`{}` does, but BTF does not describe it", symbol.name));
+        } else if let Some(place) = Symbols::new().resolve_addr(address) {
+            diag = diag.note(format!("it is {:#x} bytes into `{}`", place.offset, place.name));
+        }
+        Ok(Err(vec![diag]))
+    }
+
+    /// Every function of a name, in every module.
+    fn all_instances(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        module: Option<&ast::Ident>,
+        name: &ast::Ident,
+    ) -> Result<Result<Asked, Wrong>, Failure> {
+        let mut found: Vec<Func> = Vec::new();
+        for func in self.types.functions_named(select::stem(&name.node)) {
+            let own = module.is_none_or(|module| self.types.module_name(func.id.module) == module.node);
+            // What BTF has twice in one place may be anyone's, which is told.
+            if own && found.iter().all(|other| other.id.module != func.id.module) {
+                found.push(Func {
+                    name: name.node.clone(),
+                    ..func
+                });
+            }
+        }
+        if found.is_empty() {
+            return self.one(text, query, module, name);
+        }
+        let several = found.len() > 1;
+        let mut asked = Asked {
+            text: text.to_string(),
+            name: name.node.clone(),
+            families: Vec::new(),
+        };
+        let mut wrong: Option<Wrong> = None;
+        for func in found {
+            let probe = typed::Probe::Function(func.clone());
+            let resolved = match sema::resolve_for(text, query, self.types, self.limits, probe) {
+                Ok(resolved) => resolved,
+                Err(diags) => {
+                    let place = self.types.module_name(func.id.module);
+                    complain(&format!(
+                        "{}: the query does not fit the one in {place}",
+                        func.name
+                    ));
+                    wrong.get_or_insert(diags);
+                    continue;
+                }
+            };
+            tell(self.cli, text, &resolved.warnings);
+            let mut family = Family::alone(resolved.query);
+            if self.live {
+                match self.instances.places(&func, self.types, name.span)? {
+                    Ok(places) => family.places = places,
+                    Err(diag) => {
+                        wrong.get_or_insert(vec![diag]);
+                        continue;
+                    }
+                }
+            }
+            if several && func.id.module != 0 {
+                let module = self.types.module_name(func.id.module);
+                for place in &mut family.places {
+                    place.shown = format!("{module}:{}", place.shown);
+                }
+            }
+            self.warn_of_copies(text, name.span, &family.places);
+            self.warn_of_prototypes(text, name.span, &func);
+            asked.families.push(family);
+        }
+        match wrong {
+            Some(diags) if asked.families.is_empty() => Ok(Err(diags)),
+            Some(_) | None => Ok(Ok(asked)),
+        }
+    }
+}
+
+/// Says of a module that has no BTF whether it is there at all.
+pub(super) fn known_module(mut diags: Wrong, module: Option<&ast::Ident>) -> Wrong {
+    let Some(module) = module else {
+        return diags;
+    };
+    for diag in diags.iter_mut().filter(|diag| diag.code == Code::UnknownModule) {
+        let name = &module.node;
+        *diag = if runtime::btf::module_is_loaded(name) {
+            diag.clone()
+                .note(format!("the module {name} is loaded, but was built without BTF"))
+        } else {
+            diag.clone()
+                .note(format!("no module {name} is loaded"))
+                .help(format!("`modprobe {name}` loads it; `--wait` waits for that"))
+        };
+    }
+    diags
+}

@@ -1,0 +1,282 @@
+//! Sets of functions: which functions of a list or pattern are traced. In: a parsed query, the kernel's types, symbols and list of
+//! places to hook. Out: the typed queries, each with the functions that share its programs; what is left out is counted and told.
+//! Never attaches anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ksnoop_jit::compile;
+use ksnoop_jit::diag::{Code, Diagnostic};
+use ksnoop_jit::glob::Patterns;
+use ksnoop_jit::parser::ast;
+use ksnoop_jit::select;
+use ksnoop_jit::span::Span;
+use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit_runtime as runtime;
+use runtime::symbols::{Symbol, SymbolKind, Symbols, ftrace_sites};
+
+use super::choose::{Chooser, Wrong, known_module};
+use super::explain::denied;
+use super::instances::{NOT_CALLED, prototypes, unfaithful};
+use super::targets::{Asked, Family, Place};
+use crate::{Failure, complain, tell};
+
+/// More functions than this are only traced with `--force`.
+const LIMIT: usize = 2000;
+/// From so many functions on the kernel's list of places to hook is read before: it takes the kernel a while to write, but so
+/// does every function that it refuses.
+const WORTH_READING: usize = 16;
+
+impl Chooser<'_> {
+    /// Every function of a list or pattern.
+    pub(super) fn many(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        module: Option<&ast::Ident>,
+        name: &ast::Ident,
+        patterns: &[&str],
+    ) -> Result<Result<Asked, Wrong>, Failure> {
+        let modules: Vec<u16> = match module {
+            Some(wanted) => match self.types.module_named(&wanted.node) {
+                Some(number) => vec![number],
+                None => {
+                    let diags = compile::understand(text, self.types, self.limits).err();
+                    return Ok(Err(known_module(diags.unwrap_or_default(), module)));
+                }
+            },
+            None => (0..self.types.module_count()).collect(),
+        };
+        let mut described: Vec<Func> = Vec::new();
+        for number in modules {
+            let found = select::functions(self.types, number, patterns);
+            described.extend(found.into_iter().filter_map(|(id, _)| self.types.func(id)));
+        }
+        let plain = |pattern: &&&str| !pattern.contains(['*', '?', '[']);
+        for wanted in patterns.iter().filter(plain) {
+            if described.iter().all(|func| func.name != **wanted) {
+                let diag = Diagnostic::error(
+                    Code::UnknownFunction,
+                    name.span,
+                    format!("there is no function `{wanted}`"),
+                )
+                .label("in this list");
+                return Ok(Err(vec![diag]));
+            }
+        }
+        if described.is_empty() {
+            let diag = Diagnostic::error(
+                Code::UnknownFunction,
+                name.span,
+                format!("no function matches `{}`", name.node),
+            )
+            .label("none in BTF")
+            .help("`ksnoop-jit list '*PART*'` searches by a part of the name");
+            return Ok(Err(vec![diag]));
+        }
+        let fits = match select::families(text, query, self.types, self.limits, described) {
+            Ok(made) => made,
+            Err(diags) => return Ok(Err(diags)),
+        };
+        tell(self.cli, text, &fits.warnings);
+        let mut out = LeftOut {
+            unfit: fits.unfit,
+            ..LeftOut::default()
+        };
+        let symbols = self.live.then(|| by_name(self.types, patterns)).transpose()?;
+        let mut asked = Asked {
+            text: text.to_string(),
+            name: name.node.clone(),
+            families: Vec::new(),
+        };
+        let members: usize = fits.families.iter().map(|family| family.members.len()).sum();
+        let hooks = (self.live && members >= WORTH_READING)
+            .then(|| Hooks::read(patterns))
+            .flatten();
+        for family in fits.families {
+            let mut places = self.places_of(&family.members, symbols.as_ref(), &mut out);
+            if let Some(hooks) = &hooks {
+                let before = places.len();
+                places.retain(|place| hooks.has(place));
+                out.no_hook += before - places.len();
+            }
+            // Those that BTF does not tell apart are attached by address, which is another sort of link.
+            let (by_type, by_address): (Vec<Place>, Vec<Place>) =
+                places.into_iter().partition(|place| place.by_type);
+            for places in [by_type, by_address] {
+                if let Some(first) = places.first() {
+                    asked.families.push(Family {
+                        query: family.query_of(&first.func),
+                        places,
+                    });
+                }
+            }
+        }
+        let count = asked.places();
+        if let Some(what) = out.told() {
+            complain(&format!("{}: {count} functions; left out: {what}", name.node));
+        }
+        if count == 0 {
+            let diag = Diagnostic::error(
+                Code::Untraceable,
+                name.span,
+                "none of the functions that match can be traced",
+            )
+            .label("see above");
+            return Ok(Err(vec![diag]));
+        }
+        Ok(self.limited(asked, name.span))
+    }
+
+    /// Refuses what is about too many functions, unless the user insists.
+    pub(super) fn limited(&self, asked: Asked, span: Span) -> Result<Asked, Wrong> {
+        let count = asked.places();
+        if count <= LIMIT || self.cli.force {
+            return Ok(asked);
+        }
+        let diag = Diagnostic::error(
+            Code::TooManyFunctions,
+            span,
+            format!("{count} functions match; more than {LIMIT} are not traced at once"),
+        )
+        .label("too many")
+        .help("make the pattern narrower, or insist with `--force`");
+        Err(vec![diag])
+    }
+
+    /// Where functions that BTF describes are; what is left out is counted.
+    fn places_of(&self, members: &[Func], symbols: Option<&ByName>, out: &mut LeftOut) -> Vec<Place> {
+        let mut places = Vec::new();
+        for func in members {
+            if self.live && !self.cli.force && denied(&func.name) {
+                out.denied += 1;
+                continue;
+            }
+            let place = |symbol: Option<Symbol>| Place {
+                func: func.clone(),
+                shown: func.name.clone(),
+                symbol,
+                by_type: true,
+                rival: false,
+                user: None,
+            };
+            let Some(symbols) = symbols else {
+                places.push(place(None));
+                continue;
+            };
+            let near = symbols
+                .get(&(func.id.module, func.name.clone()))
+                .map_or(&[][..], Vec::as_slice);
+            let (own, copies): (Vec<&Symbol>, Vec<&Symbol>) =
+                near.iter().partition(|symbol| symbol.name == func.name);
+            // Under another name, but with the arguments of the prototype.
+            let renamed: Vec<&Symbol> = copies
+                .iter()
+                .copied()
+                .filter(|symbol| !unfaithful(&symbol.name))
+                .collect();
+            let by_address = |symbol: &Symbol, shown: String| Place {
+                shown,
+                by_type: false,
+                ..place(Some(symbol.clone()))
+            };
+            match (own.as_slice(), renamed.as_slice()) {
+                ([symbol], _) => places.push(place(Some((*symbol).clone()))),
+                ([], [symbol]) => places.push(by_address(symbol, func.name.clone())),
+                ([], []) if copies.is_empty() => out.inlined += 1,
+                ([], []) => out.copies += 1,
+                ([], found) | (found, _)
+                    if self.cli.all_instances && prototypes(self.types, func).len() == 1 =>
+                {
+                    places.extend(
+                        found
+                            .iter()
+                            .map(|symbol| by_address(symbol, format!("{}@{:#x}", symbol.name, symbol.addr))),
+                    );
+                }
+                (_, _) => out.ambiguous += 1,
+            }
+        }
+        places
+    }
+}
+
+/// Functions that a pattern matches and that are not traced, by why.
+#[derive(Default)]
+struct LeftOut {
+    unfit: usize,
+    inlined: usize,
+    copies: usize,
+    no_hook: usize,
+    ambiguous: usize,
+    denied: usize,
+}
+
+impl LeftOut {
+    fn told(&self) -> Option<String> {
+        let parts: Vec<String> = [
+            (self.unfit, "the query does not fit"),
+            (self.inlined, "inlined everywhere"),
+            (
+                self.copies,
+                "only there as copies that the compiler made (their full names take them)",
+            ),
+            (self.no_hook, "that the kernel has no place to hook in"),
+            (
+                self.ambiguous,
+                "names of several functions (`--all-instances` takes them)",
+            ),
+            (self.denied, "that tracing itself needs"),
+        ]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+type ByName = BTreeMap<(u16, String), Vec<Symbol>>;
+
+/// The symbols of functions and of copies of functions that match, by the module that their BTF would be in and the function's name.
+fn by_name(types: &Types, patterns: &[&str]) -> Result<ByName, Failure> {
+    let mut found = ByName::new();
+    let patterns = Patterns::new(patterns);
+    let all = Symbols::new().functions(|name| patterns.any(select::stem(name)))?;
+    for symbol in all {
+        let number = match &symbol.module {
+            None => Some(0),
+            Some(module) => types.module_named(module),
+        };
+        if let Some(number) = number
+            && symbol.kind != SymbolKind::Other
+            && !symbol.name.contains(NOT_CALLED)
+        {
+            let stem = select::stem(&symbol.name).to_string();
+            let near = found.entry((number, stem)).or_default();
+            if near.iter().all(|other: &Symbol| other.addr != symbol.addr) {
+                near.push(symbol);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The places where the kernel can hook functions, of those that match: what is not there is refused by every sort of probe
+/// (kprobes too, as distributions leave `CONFIG_KPROBE_EVENTS_ON_NOTRACE` off).
+struct Hooks(BTreeSet<(Option<String>, String)>);
+
+impl Hooks {
+    /// `None` if the kernel does not show its list: then each function is tried.
+    fn read(patterns: &[&str]) -> Option<Hooks> {
+        let patterns = Patterns::new(patterns);
+        let found = ftrace_sites(|name| patterns.any(select::stem(name))).ok()?;
+        (!found.is_empty()).then_some(Hooks(found))
+    }
+
+    fn has(&self, place: &Place) -> bool {
+        place
+            .symbol
+            .as_ref()
+            .is_none_or(|symbol| self.0.contains(&(symbol.module.clone(), symbol.name.clone())))
+    }
+}
