@@ -228,22 +228,113 @@ const CASES: [Case; 34] = [
     ),
 ];
 
+/// The cases that are about something else than one query's values: what tests them, in the suite or in guests.
+const ELSEWHERE: [(u32, &str, &[&str]); 18] = [
+    (
+        17,
+        "bt 892, 261: min and max over negative numbers",
+        &["fixture.aggregate.{name}", "negative"],
+    ),
+    (
+        28,
+        "ply, bt 2403: a helper that the kernel lacks",
+        &["kernel.newer_helper", "kernel.set"],
+    ),
+    (
+        31,
+        "bt 5054: as many arguments as registers",
+        &["args6", "args7", "args12"],
+    ),
+    (
+        32,
+        "bt 4133: a function and a struct of a module that is not named",
+        &["found_in_tun", "found_in_dummy", "fixture.names.two_modules"],
+    ),
+    (
+        33,
+        "a struct that the kernel only declares",
+        &["kernel.forward", "found_in_kvm"],
+    ),
+    (
+        34,
+        "bt 3140, 3141: several functions of one name",
+        &[
+            "fixture.names.kernel_twins",
+            "twin_listed",
+            "twin_by_address",
+            "twin_all_instances",
+            "fixture.names.all_instances",
+        ],
+    ),
+    (
+        35,
+        "cilium 894: several prototypes of one name in BTF",
+        &["unlike_listed", "unlike_by_address", "unlike_left_out"],
+    ),
+    (
+        36,
+        "bt 3258, bcc 1754: a function under a compiler's name",
+        &[
+            "fixture.names.copy.{stem}.{which}",
+            "fixture.names.copy.set",
+            "copy.ksj_isra.{which}",
+        ],
+    ),
+    (
+        37,
+        "bt 1366: an inlined function",
+        &["inlined", "notrace", "deny_listed"],
+    ),
+    (
+        38,
+        "rs 98: a module that is not loaded yet",
+        &["module_not_loaded", "fixture.names.wait"],
+    ),
+    (
+        39,
+        "aya 1727: two structs of one name",
+        &["names.first_struct", "second_module", "second_enum"],
+    ),
+    (45, "bt 2646, bcc 3476: a flood of events", &["fixture.set.flood"]),
+    (
+        47,
+        "bt 1834: a struct as ksnoop prints it",
+        &["an_event_looks_as_ksnoop_prints_it", "kernel.ip_rcv"],
+    ),
+    (48, "bt 502: `'*'` as the function", &["kernel.limit"]),
+    (
+        49,
+        "bt 3180: how many functions are attached",
+        &["fixture.set.{option}.{name}"],
+    ),
+    (
+        50,
+        "ipftrace2 12: a kernel with endbr at function entries",
+        &["kernel.ip_rcv", "fixture.rung.{}.{name}"],
+    ),
+    (
+        51,
+        "bcc 4104: `info` of a function that isn't there",
+        &["command.no_function"],
+    ),
+    (
+        52,
+        "bt 3144: functions that tracing itself runs through",
+        &["kernel.deny_list"],
+    ),
+];
+
+#[test]
+fn each_row_has_its_place() {
+    let mut numbers: Vec<u32> = CASES.iter().map(|case| case.number).collect();
+    numbers.extend(ELSEWHERE.iter().map(|(number, _, _)| *number));
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=52).collect::<Vec<u32>>());
+}
+
 #[test]
 fn each_case_is_tested_somewhere() {
-    let mut sources = String::new();
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    for dir in [
-        "tests/suite",
-        "src/types/tests",
-        "tests/xtask/src/bin/guest-tests/fixture",
-    ] {
-        let Ok(entries) = std::fs::read_dir(root.join(dir)) else {
-            panic!("{dir} is not there");
-        };
-        for entry in entries.flatten() {
-            sources += &std::fs::read_to_string(entry.path()).unwrap_or_default();
-        }
-    }
+    let sources = sources();
     for case in &CASES {
         assert!(!case.tests.is_empty(), "case {} has no test", case.number);
         for test in case.tests {
@@ -258,6 +349,43 @@ fn each_case_is_tested_somewhere() {
                 "case {}: no test `{test}`",
                 case.number
             );
+        }
+    }
+}
+
+/// All sources of tests, one after the other.
+fn sources() -> String {
+    let mut sources = String::new();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for dir in [
+        "tests/suite",
+        "src/types/tests",
+        "src/display/tests",
+        "runtime/src",
+        "tests/xtask/src/bin/guest-tests",
+        "tests/xtask/src/bin/guest-tests/fixture",
+    ] {
+        let Ok(entries) = std::fs::read_dir(root.join(dir)) else {
+            panic!("{dir} is not there");
+        };
+        for entry in entries.flatten() {
+            // Not this table itself.
+            if entry.file_name() != "cases.rs" {
+                sources += &std::fs::read_to_string(entry.path()).unwrap_or_default();
+            }
+        }
+    }
+    sources
+}
+
+#[test]
+fn each_other_case_is_tested_in_guests() {
+    let sources = sources();
+    for (number, what, tests) in ELSEWHERE {
+        assert!(!tests.is_empty(), "case {number} has no test");
+        for test in tests {
+            let named = sources.contains(&format!("\"{test}\"")) || sources.contains(&format!("fn {test}("));
+            assert!(named, "case {number} ({what}): no test `{test}`");
         }
     }
 }

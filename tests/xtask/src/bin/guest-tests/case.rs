@@ -18,6 +18,8 @@ pub(crate) type Workload = fn() -> Result<Vec<Want>>;
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) needs: Option<Need>,
+    /// Why no kernel can do it: it is told, and not run.
+    pub(crate) never: Option<&'static str>,
     pub(crate) options: Vec<String>,
     pub(crate) queries: Vec<String>,
     pub(crate) work: Work,
@@ -75,6 +77,7 @@ impl Case {
         Self {
             name: name.to_owned(),
             needs: None,
+            never: None,
             options: Vec::new(),
             queries: vec![query.to_owned()],
             work,

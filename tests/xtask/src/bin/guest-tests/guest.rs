@@ -22,6 +22,16 @@ pub(crate) enum Need {
     Fixture,
     /// The fixture's function that returns 24 bytes, in BTF.
     Ret24Btf,
+    /// The fixture modules, built with the kernel's own headers.
+    OwnHeaders,
+    /// The fixture modules, with one dimension in BTF for arrays of arrays.
+    FlatArrays,
+    /// The fixture modules, with all dimensions.
+    NestedArrays,
+    /// The fixture modules, and compiler's copies of functions in their BTF.
+    Copies,
+    /// The fixture modules, and in their BTF each prototype of functions of one name.
+    AllPrototypes,
     /// The fixture modules, and cookies at kprobes and trampolines.
     Cookies,
     /// The fixture modules, and kprobe.multi and kprobe.session.
@@ -30,12 +40,16 @@ pub(crate) enum Need {
     TracingMulti,
     /// A kernel without fsession, kprobe.multi and their like.
     OldProbes,
+    /// A kernel that says how many calls a probe has missed.
+    TellsMissed,
     /// bpftool, put there by whoever built the guest.
     Bpftool,
     /// A program with USDT probes.
     Program,
     /// uprobe.multi.
     UprobeMulti,
+    /// uprobe.session.
+    UprobeSession,
 }
 
 /// A kernel's major and minor number.
@@ -45,8 +59,74 @@ type Version = (u32, u32);
 const LACKS: &[(Need, Version, Version, &str)] = &[
     (Need::Fixture, (0, 0), (5, 10), "modules have no BTF before 5.11"),
     (Need::Ret24Btf, (0, 0), (5, 10), "modules have no BTF before 5.11"),
+    (
+        Need::OwnHeaders,
+        (0, 0),
+        (5, 10),
+        "modules have no BTF before 5.11",
+    ),
+    (
+        Need::OwnHeaders,
+        (6, 18),
+        (6, 18),
+        "its own headers are gone: the fixture's `struct task_struct` is another kernel's",
+    ),
+    (
+        Need::FlatArrays,
+        (0, 0),
+        (5, 10),
+        "modules have no BTF before 5.11",
+    ),
+    (
+        Need::FlatArrays,
+        (6, 18),
+        (7, 2),
+        "pahole keeps all dimensions of an array",
+    ),
+    (
+        Need::NestedArrays,
+        (0, 0),
+        (6, 17),
+        "pahole makes one dimension of an array's",
+    ),
+    (
+        Need::NestedArrays,
+        (7, 3),
+        (u32::MAX, 0),
+        "pahole makes one dimension of an array's",
+    ),
+    (
+        Need::Copies,
+        (0, 0),
+        (6, 1),
+        "pahole leaves functions out of BTF that have a suffix",
+    ),
+    (
+        Need::AllPrototypes,
+        (0, 0),
+        (5, 10),
+        "modules have no BTF before 5.11",
+    ),
+    (
+        Need::AllPrototypes,
+        (6, 2),
+        (u32::MAX, 0),
+        "pahole leaves functions out of BTF that it can't tell apart",
+    ),
     (Need::Cookies, (0, 0), (5, 10), "cookies begin with 5.15"),
+    (
+        Need::TellsMissed,
+        (0, 0),
+        (6, 6),
+        "links tell of missed calls since 6.7",
+    ),
     (Need::UprobeMulti, (0, 0), (6, 5), "uprobe.multi begins with 6.6"),
+    (
+        Need::UprobeSession,
+        (0, 0),
+        (6, 12),
+        "uprobe.session begins with 6.13",
+    ),
     // 6.1 could have kprobe.multi; Debian's lacks CONFIG_FPROBE.
     (Need::KprobeMulti, (0, 0), (6, 1), "this kernel has no fprobe"),
     (
@@ -109,14 +189,21 @@ impl Guest {
     /// Whether what is needed is there; that it is not, on a kernel that could have it, is a failure.
     pub(crate) fn provides(&self, need: Need) -> Result<()> {
         match need {
-            Need::Fixture | Need::Ret24Btf | Need::Cookies | Need::KprobeMulti | Need::TracingMulti => {
-                match &self.fixture {
-                    Ok(()) => Ok(()),
-                    Err(why) => anyhow::bail!("the fixture modules are not there: {why}"),
-                }
-            }
-            Need::OldProbes => Ok(()),
-            Need::Program | Need::UprobeMulti => {
+            Need::Fixture
+            | Need::OwnHeaders
+            | Need::FlatArrays
+            | Need::NestedArrays
+            | Need::Copies
+            | Need::AllPrototypes
+            | Need::Ret24Btf
+            | Need::Cookies
+            | Need::KprobeMulti
+            | Need::TracingMulti => match &self.fixture {
+                Ok(()) => Ok(()),
+                Err(why) => anyhow::bail!("the fixture modules are not there: {why}"),
+            },
+            Need::OldProbes | Need::TellsMissed => Ok(()),
+            Need::Program | Need::UprobeMulti | Need::UprobeSession => {
                 ensure!(
                     Path::new("/tests/demo").exists(),
                     "there was no gcc or no <sys/sdt.h> where the guest was built"

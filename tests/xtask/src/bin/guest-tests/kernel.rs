@@ -146,6 +146,15 @@ pub(crate) fn cases() -> Vec<Case> {
             .query("tcp_sendmsg(size == 77)")
             .scope(Scope::Mine),
     );
+    // Where there is no bpf_get_current_task_btf, the older helper does.
+    both(
+        call(
+            "kernel.newer_helper",
+            "do_sys_openat2(task->pid, return == -2)",
+            openat2_of_this_task,
+        )
+        .scope(Scope::Mine),
+    );
     both(
         call("kernel.count", "ip_rcv(skb->len)", three_datagrams)
             .options(&["-n", "3"])
@@ -180,6 +189,20 @@ pub(crate) fn cases() -> Vec<Case> {
         "kernel.maxactive",
         "hrtimer_nanosleep(return)",
         Work::Own(many_sleep),
+    ));
+    // By itself it tells how many it has lost, where the kernel says so.
+    cases.push(
+        Case::new(
+            "kernel.lost_returns",
+            "hrtimer_nanosleep(return)",
+            Work::Own(lost_returns),
+        )
+        .needs(Need::TellsMissed),
+    );
+    cases.push(Case::new(
+        "kernel.lost_returns.own_room",
+        "hrtimer_nanosleep(return)",
+        Work::Own(lost_with_own_room),
     ));
     cases.push(Case::new(
         "kernel.limit",
@@ -249,19 +272,62 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Processes that sleep in one function at once.
+const SLEEPERS: usize = 30;
+
+/// Has them sleep, and waits for all; their process ids.
+fn sleepers() -> Result<Vec<u32>> {
+    let mut children = Vec::new();
+    for _ in 0..SLEEPERS {
+        children.push(Command::new("sleep").arg("2").spawn()?);
+    }
+    let pids = children.iter().map(std::process::Child::id).collect();
+    for mut child in children {
+        ensure!(child.wait()?.success(), "sleep(1) failed");
+    }
+    Ok(pids)
+}
+
+fn lost_returns(guest: &Guest, query: &str) -> Result<()> {
+    lost(guest, &["--attach", "kprobe", query])
+}
+
+fn lost_with_own_room(guest: &Guest, query: &str) -> Result<()> {
+    lost(guest, &["--attach", "kprobe", "--maxactive", "5", query])
+}
+
+/// What is shown and what is told to be lost are all there was.
+fn lost(guest: &Guest, words: &[&str]) -> Result<()> {
+    let args = ["-v"].iter().chain(words).map(|word| (*word).to_owned());
+    let mut tool = Tool::start(&guest.tool, &args.collect::<Vec<_>>())?;
+    tool.wait_attached()?;
+    let pids = sleepers()?;
+    tool.wait_output(|_| true);
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    let events = output::events(&ended.stdout, false)?;
+    let shown = events.iter().filter(|event| pids.contains(&event.pid)).count();
+    let told: usize = ended
+        .stderr
+        .lines()
+        .find(|line| line.contains(" returns missed, more calls were under way"))
+        .and_then(|line| line.split_whitespace().find_map(|word| word.parse().ok()))
+        .unwrap_or(0);
+    // Others may sleep too, so that more can be lost than is missing here.
+    ensure!(
+        shown < SLEEPERS && shown + told >= SLEEPERS,
+        "{shown} shown, {told} told to be missed, of {SLEEPERS}\n{}",
+        ended.stderr
+    );
+    Ok(())
+}
+
 /// Thirty processes sleep in one function at once, and each of their returns is shown.
 fn many_sleep(guest: &Guest, query: &str) -> Result<()> {
     let args = ["-v", "--attach", "kprobe", "--maxactive", "64", query].map(str::to_owned);
     let mut tool = Tool::start(&guest.tool, &args)?;
     tool.wait_attached()?;
-    let mut children = Vec::new();
-    for _ in 0..30 {
-        children.push(std::process::Command::new("sleep").arg("2").spawn()?);
-    }
-    let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
-    for mut child in children {
-        ensure!(child.wait()?.success(), "sleep(1) failed");
-    }
+    let pids = sleepers()?;
     let missing = |text: &str| -> Option<u32> {
         let events = output::events(text, true).ok()?;
         let seen = |pid: &u32| events.iter().any(|event| event.pid == *pid);
@@ -513,6 +579,16 @@ fn openat2_all() -> Result<Vec<Want>> {
 fn openat2_fails() -> Result<Vec<Want>> {
     open_three()?;
     Ok(vec![Want::new("do_sys_openat2").with("return", Is::Num(-2))])
+}
+
+fn openat2_of_this_task() -> Result<Vec<Want>> {
+    open_three()?;
+    // The first thread's id is that of the process; tests run in it.
+    Ok(vec![
+        Want::new("do_sys_openat2")
+            .int("task->pid", "pid_t", i128::from(std::process::id()))
+            .with("return", Is::Num(-2)),
+    ])
 }
 
 fn openat2_saved() -> Result<Vec<Want>> {

@@ -76,6 +76,70 @@ pub(crate) fn cases() -> Vec<Case> {
         ends("fault_10.no_function", "-p", 2, &["QUERY"]).query("1"),
     ]);
 
+    // Its options and commands, under its own names; a command may be cut short.
+    let version = Work::Ends {
+        status: 0,
+        says: vec!["ksnoop-jit "],
+    };
+    cases.push(Case::new("ksnoop.option.version", "-V", version));
+    cases.push(info("command.info_cut", "vfs_open", &["int vfs_open("]));
+    for case in cases
+        .iter_mut()
+        .filter(|case| case.name == "ksnoop.command.info_cut")
+    {
+        case.queries[0] = "inf".to_owned();
+    }
+    cases.extend([
+        ends("command.help", "help", 0, &["--pages", "trace", "info", "list"]),
+        ends("command.no_function", "info", 2, &["no_such_function"]).query("no_such_function"),
+        ends("command.info_tracepoint", "info", 0, &["sched_switch("]).query("tp:sched_switch"),
+        ends(
+            "command.info_varargs",
+            "info",
+            0,
+            &["void seq_printf(struct seq_file *m, const char *f, ...);"],
+        )
+        .query("seq_printf"),
+        ends("command.list", "list", 0, &["int vfs_open("]).query("vfs_op*"),
+        ends(
+            "command.type",
+            "type",
+            0,
+            &["struct path {", "struct dentry *dentry;"],
+        )
+        .query("struct path"),
+        ends(
+            "command.features",
+            "features",
+            0,
+            &["kprobes ", "uprobe.session ", "fsession_multi ", "kprobe.multi "],
+        ),
+    ]);
+    for (name, options) in [
+        ("debug", &["-d"][..]),
+        ("pages", &["-P", "16"]),
+        ("pid", &["-p", "SELF"]),
+        ("trace_cut", &[]),
+    ] {
+        let mut case = Case::new(
+            &format!("ksnoop.option.{name}"),
+            "do_sys_openat2(return == -2)",
+            Work::Call(missing_file),
+        )
+        .options(options)
+        .scope(Scope::Mine);
+        for option in case.options.iter_mut().filter(|option| *option == "SELF") {
+            *option = std::process::id().to_string();
+        }
+        if name == "trace_cut" {
+            case.options.push("tr".to_owned());
+        }
+        if name == "debug" {
+            case = case.tells("instructions verified");
+        }
+        cases.push(case);
+    }
+
     let fixture = |name: &str, query: &str, work| {
         Case::new(&format!("ksnoop.{name}"), query, work)
             .needs(Need::Fixture)
@@ -90,6 +154,27 @@ pub(crate) fn cases() -> Vec<Case> {
         groups(&["hot"], vec![empty()]),
     ));
     let null = || vec![Want::new("ksj_ret_ptr").with("return", Is::Ptr(0))];
+    // A function of any number of arguments has those of its prototype.
+    let formatted = Want::new("ksj_varargs").with("fmt", Is::Text("(char *)\"%d %s\"".to_owned()));
+    cases.extend(
+        Case::new(
+            "ksnoop.varargs",
+            "ksj_fixture:ksj_varargs(fmt)",
+            groups(&["names"], vec![formatted.clone()]),
+        )
+        .needs(Need::Fixture)
+        .both(),
+    );
+    let formatted = formatted.int("return", "int", 2);
+    cases.extend(
+        Case::new(
+            "ksnoop.varargs.both",
+            "ksj_fixture:ksj_varargs(fmt, return == 2)",
+            groups(&["names"], vec![formatted]),
+        )
+        .needs(Need::Fixture)
+        .both(),
+    );
     cases.extend(fixture(
         "fault_02.null",
         "ksj_fixture:ksj_ret_ptr(return == 0)",
@@ -167,6 +252,14 @@ fn opened() -> Result<Vec<Want>> {
     drop(std::fs::File::open("/etc/hosts")?);
     let entered = Want::new("do_sys_openat2").int("dfd", "int", -100);
     Ok(vec![entered, Want::new("vfs_open")])
+}
+
+fn missing_file() -> Result<Vec<Want>> {
+    ensure!(
+        std::fs::File::open("/tmp/there is no such file").is_err(),
+        "a file that should not be there is"
+    );
+    Ok(vec![Want::new("do_sys_openat2").with("return", Is::Num(-2))])
 }
 
 fn timed() -> Result<Vec<Want>> {

@@ -19,29 +19,58 @@ const ORIGINAL: &str = "/usr/sbin/ksnoop";
 /// The original does not say when it is attached.
 const UNTIL_ATTACHED: Duration = Duration::from_secs(3);
 
-/// Queries whose answers the original has right: not 0 and NULL, which it leaves out, no strings, no negative numbers
-/// in predicates, no more than five arguments.
-const QUERIES: &[&str] = &[
-    "ip_send_skb(skb->len)",
-    "ip_send_skb(skb->len > 128)",
-    "ip_rcv(skb->len >= 100, skb->len < 300)",
-    "ip_rcv(dev->ifindex)",
-    "ip_rcv(skb->mac_len)",
-    "ip_rcv(skb->len > 0xff)",
-    "tcp_sendmsg(size)",
-    "tcp_sendmsg(size > 76)",
-    "tcp_sendmsg(sk->sk_rcvbuf)",
-    "tcp_sendmsg(size, return)",
-    "tcp_sendmsg(size == 78, return > 0)",
-    "tcp_recvmsg(len)",
-    "tcp_recvmsg(return > 0)",
-    "udp_sendmsg(len)",
-    "udp_sendmsg(len > 200, return)",
-    "vfs_open(path)",
-    "vfs_read(count == 77)",
-    "vfs_read(return == 33)",
-    "vfs_write(count > 900, return)",
-    "do_sys_openat2(return > 0)",
+/// A question to both.
+struct Question {
+    /// Options and queries, which both take.
+    words: &'static [&'static str],
+    /// About this process; the original compares the thread's id.
+    of_this_process: bool,
+}
+
+const fn ask(words: &'static [&'static str]) -> Question {
+    Question {
+        words,
+        of_this_process: false,
+    }
+}
+
+/// Questions whose answers the original has right: not 0 and NULL, which it leaves out, no strings, no negative numbers
+/// in predicates, no more than five arguments. Functions that wait while it attaches make it hang, as `tcp_recvmsg` does.
+const QUESTIONS: &[Question] = &[
+    // A member, alone and with predicates: more, less, a range, equal, not equal.
+    ask(&["ip_send_skb(skb->len)"]),
+    ask(&["ip_send_skb(skb->len > 128)"]),
+    ask(&["ip_rcv(skb->len >= 100, skb->len < 300)"]),
+    ask(&["ip_rcv(skb->len == 128)"]),
+    ask(&["ip_rcv(dev->ifindex)"]),
+    ask(&["ip_rcv(skb->mac_len != 0, skb->len > 0xff)"]),
+    // Scalars, of several sizes; two predicates on two arguments.
+    ask(&["tcp_sendmsg(size)"]),
+    ask(&["tcp_sendmsg(size > 76)"]),
+    ask(&["tcp_sendmsg(size > 75, size < 79)"]),
+    ask(&["tcp_sendmsg(sk->sk_rcvbuf)"]),
+    ask(&["tcp_sendmsg(sk->sk_rcvbuf > 1, size == 77)"]),
+    ask(&["ip_queue_xmit(skb->len > 100)"]),
+    ask(&["vfs_read(count == 77)"]),
+    ask(&["vfs_open(file->f_flags > 1)"]),
+    ask(&["do_unlinkat(dfd)"]),
+    // Returns alone; entry and return apart; one event of both.
+    ask(&["vfs_read(return == 33)"]),
+    ask(&["vfs_write(return == 1000)"]),
+    ask(&["do_sys_openat2(return > 0)"]),
+    ask(&["tcp_sendmsg(size, return)"]),
+    ask(&["tcp_sendmsg(size == 78, return > 0)"]),
+    ask(&["vfs_write(count > 900, return)"]),
+    // A bool, a whole struct.
+    ask(&["tcp_schedule_loss_probe(advancing_rto == 1)"]),
+    ask(&["vfs_open(path)"]),
+    // Several queries, one process, stack mode.
+    ask(&["tcp_sendmsg(size == 77)", "vfs_read(count == 77)"]),
+    Question {
+        words: &["vfs_read(count)"],
+        of_this_process: true,
+    },
+    ask(&["-s", "tcp_sendmsg(size)", "tcp_sendmsg_locked(size)"]),
 ];
 
 /// Asks every query of both. Whether all agree.
@@ -51,26 +80,39 @@ pub(crate) fn run(ours: &Path) -> Result<bool> {
         "there is no {ORIGINAL} in this guest"
     );
     let (mut compared, mut agree) = (0, true);
-    for query in QUERIES {
-        match compare(ours, query) {
+    for question in QUESTIONS {
+        let shown = question.words.join(" ");
+        match compare(ours, question) {
             Ok(values) => {
-                println!("ok {query}: {values} values agree");
+                println!("ok {shown}: {values} values agree");
                 compared += values;
             }
             Err(error) => {
-                println!("FAIL {query}: {error:#}");
+                println!("FAIL {shown}: {error:#}");
                 agree = false;
             }
         }
     }
-    println!("end: {compared} values of {} queries", QUERIES.len());
+    println!("end: {compared} values of {} questions", QUESTIONS.len());
     Ok(agree && compared > 0)
 }
 
-fn compare(ours: &Path, query: &str) -> Result<usize> {
-    let original = Tool::start(Path::new(ORIGINAL), &["trace".to_owned(), query.to_owned()])?;
-    let mut own = Tool::start(ours, &["-v".to_owned(), query.to_owned()])?;
-    own.wait_attached()?;
+fn compare(ours: &Path, question: &Question) -> Result<usize> {
+    let mut words: Vec<String> = question.words.iter().map(|word| (*word).to_owned()).collect();
+    if question.of_this_process {
+        words.splice(0..0, ["-p".to_owned(), std::process::id().to_string()]);
+    }
+    let original = Tool::start(Path::new(ORIGINAL), &words)?;
+    words.insert(0, "-v".to_owned());
+    let mut own = Tool::start(ours, &words)?;
+    let queries = question
+        .words
+        .iter()
+        .filter(|word| !word.starts_with('-'))
+        .count();
+    for _ in 0..queries {
+        own.wait_attached()?;
+    }
     std::thread::sleep(UNTIL_ATTACHED);
     traffic()?;
     std::thread::sleep(Duration::from_millis(500));

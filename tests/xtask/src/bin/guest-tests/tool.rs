@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 const ATTACHED: &str = "attached";
 /// Emulated kernels are slow, above all at detaching fentry programs one by one.
 const ATTACH_LIMIT: Duration = Duration::from_secs(40);
-const EXIT_LIMIT: Duration = Duration::from_secs(20);
+const EXIT_LIMIT: Duration = Duration::from_secs(40);
 /// How long events may take from the workload to the terminal.
 const EVENTS_LIMIT: Duration = Duration::from_secs(4);
 /// What comes in this time after the last wanted event is one too many.

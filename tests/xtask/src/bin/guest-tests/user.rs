@@ -32,6 +32,9 @@ pub(crate) fn cases() -> Vec<Case> {
         own("user.uprobe.single", Need::Program, |guest, _| {
             functions(guest, "kprobe")
         }),
+        own("user.uprobe.session", Need::UprobeSession, |guest, _| {
+            functions(guest, "kprobe-session")
+        }),
         own("user.uprobe.glob", Need::Program, |guest, _| glob(guest)),
     ]
 }
