@@ -205,6 +205,27 @@ impl Lower<'_> {
                 self.write_bytes(record, place, text);
                 self.b.store(Width::B4, record, length, text.len() as i32);
             }
+            // An array of letters that is a key, kept from the entry to the return.
+            (Source::Memory(from), ValueLayout::String { capacity }) => {
+                let (base, address, memory) = match &from.base {
+                    Base::Pointer { pointer, memory } => {
+                        let base = self.value(pointer);
+                        (base, self.place_address(from, base, *memory), *memory)
+                    }
+                    Base::Arg(_) | Base::Return => {
+                        let slot = self.by_value(&from.base);
+                        let slot = self.b.slot_addr(slot);
+                        let address = self.b.add(slot, from.offset as i32);
+                        (address, address, Memory::Kernel)
+                    }
+                };
+                let to = self.b.add(record, i32::from(place));
+                self.at(item.span, format!("copy the string {}", item.label));
+                let size = Operand::Imm(*capacity as i32);
+                let count = self.read(Read::String, to, size, address, memory);
+                self.copied(count, base, record, here, None);
+                return;
+            }
             (Source::Memory(from), ValueLayout::Bytes { copied, .. }) => match &from.base {
                 Base::Pointer { pointer, memory } => {
                     let base = self.value(pointer);
@@ -244,7 +265,6 @@ impl Lower<'_> {
                 Source::Memory(_),
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
-                | ValueLayout::String { .. }
                 | ValueLayout::Stack { .. }
                 | ValueLayout::Buffer { .. },
             ) => unreachable!("bug in ksnoop-jit: a layout that does not fit its source"),

@@ -53,11 +53,12 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             return Ok(Seen::Refused);
         }
         return match types.get_stripped(elem) {
-            Type::Int(_) => Ok(Seen::Number),
+            // Before 6.5, only structs are looked into there.
             Type::Struct(inner) | Type::Union(inner) if inner.size > 0 => {
                 Err((types.strip(elem), (offset - from) % u64::from(inner.size)))
             }
             Type::Void
+            | Type::Int(_)
             | Type::Float { .. }
             | Type::Ptr(_)
             | Type::Array { .. }
@@ -98,16 +99,19 @@ fn step(types: &Types, at: TypeId, offset: u64, size: u64) -> Result<Seen, (Type
             continue;
         }
         let (mut from, mut ty) = (from, types.strip(member.ty));
-        let mut is_array = false;
+        let (mut is_array, mut is_renamed) = (false, false);
         while let Type::Array { elem, .. } = types.get(ty) {
             ty = types.strip(elem);
             is_array = true;
+            is_renamed = ty != elem;
         }
         let each = types.size_of(ty).unwrap_or(0);
         if is_array && each > 0 {
             from += (offset - from) / each * each;
         }
         return match types.get(ty) {
+            // At the very start of an element, older kernels look into the typedef, and find that it is no struct.
+            Type::Struct(_) | Type::Union(_) if is_renamed && offset == from => Ok(Seen::Refused),
             Type::Struct(_) | Type::Union(_) => Err((ty, offset - from)),
             Type::Ptr(_) if offset != from || size != each => Ok(Seen::Refused),
             Type::Ptr(to) if matches!(types.get_stripped(to), Type::Struct(_) | Type::Union(_)) => {
