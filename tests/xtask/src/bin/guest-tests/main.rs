@@ -36,19 +36,20 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<bool> {
-    let (mut list, mut stop, mut filter) = (false, false, String::new());
+    let (mut list, mut stop, mut quick, mut filter) = (false, false, false, String::new());
     for arg in std::env::args().skip(1) {
         match arg.as_str() {
             "--list" => list = true,
             "--side-by-side" => return side::run(&std::env::current_exe()?.with_file_name("ksnoop-jit")),
             // For work on one fault: no further tests after a failure.
             "-x" => stop = true,
+            "--quick" => quick = true,
             _ => filter = arg,
         }
     }
     let cases: Vec<Case> = kernel::cases()
         .into_iter()
-        .chain(fixture::cases())
+        .chain(fixture::cases(quick))
         .chain(ksnoop::cases())
         .chain(user::cases())
         .filter(|case| case.name.contains(&filter))
