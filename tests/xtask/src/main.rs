@@ -1,7 +1,7 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
 //! In: a command and its options. Out: the command's own output and exit status. It never needs a tool
-//! that it does not name when the tool is missing. `bench-startup` and `bench-events` attach to this machine's
+//! that it does not name when the tool is missing. The benches attach to this machine's
 //! kernel and the sweeps load into it; what the others trace is always a guest's.
 
 mod ci;
@@ -12,6 +12,7 @@ mod matrix;
 mod side;
 mod startup;
 mod sweep;
+mod usdt;
 mod vm;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ cargo xtask COMMAND
       FILTER                        only the tests whose name contains it
   side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)
   bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
+  bench-usdt [--rounds N] [--hits N]  what a hit of a USDT probe costs: this tool, bpftrace, libbpf (as root)
   bench-events [OPTIONS]            events shown, lost and the processor time they take, beside bpftrace (as root)
       --calls N  --rounds N         so many system calls (default 1000000), so often (3)
       --tool PATH                   this ksnoop-jit instead of one built now
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
         "bench-startup" => startup::run(rest),
+        "bench-usdt" => usdt::run(rest),
         "bench-events" => events::run(rest),
         "ci" => ci::run(rest),
         "side-by-side" => side::run(rest),
