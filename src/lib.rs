@@ -3,6 +3,8 @@
 //! environment, starts a process or makes a system call: that is for the binary and `ksnoop-jit-runtime`. `clippy.toml`
 //! lists what would break this.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+// Who adds a variant is shown every place.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 pub mod codegen;
 pub mod compile;

@@ -256,7 +256,20 @@ fn walk(types: &Types, starts: &[(String, TypeId)], steps: usize, random: &mut R
         Type::Int(_) | Type::Enum(_) => End::Scalar,
         Type::Ptr(_) => End::Pointer,
         _ if bitfield => End::Scalar,
-        _ => End::Aggregate,
+        Type::Void
+        | Type::Float { .. }
+        | Type::Array { .. }
+        | Type::Struct(_)
+        | Type::Union(_)
+        | Type::Fwd { .. }
+        | Type::Typedef(_)
+        | Type::Const(_)
+        | Type::Volatile(_)
+        | Type::Restrict(_)
+        | Type::TypeTag { .. }
+        | Type::Func { .. }
+        | Type::FuncProto { .. }
+        | Type::Other => End::Aggregate,
     };
     Some(Way {
         text,

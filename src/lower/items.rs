@@ -406,9 +406,10 @@ impl Lower<'_> {
 
     /// Which memory a shown pointer points into.
     pub(super) fn memory(&self, expr: &Expr) -> Memory {
-        let tagged = match &expr.ty {
-            crate::ctype::CType::Btf(id) => self.types.has_type_tag(*id, "user"),
-            _ => false,
+        let tagged = if let crate::ctype::CType::Btf(id) = &expr.ty {
+            self.types.has_type_tag(*id, "user")
+        } else {
+            false
         };
         if tagged { Memory::User } else { Memory::Unknown }
     }

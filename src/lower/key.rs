@@ -82,9 +82,10 @@ impl Lower<'_> {
                     self.text_length(count, room, layout);
                 }
                 typed::Base::Arg(_) | typed::Base::Return => {
-                    let full = match &place.ty {
-                        CType::Btf(id) => self.types.size_of(*id).unwrap_or(0) as u32,
-                        _ => 0,
+                    let full = if let CType::Btf(id) = &place.ty {
+                        self.types.size_of(*id).unwrap_or(0) as u32
+                    } else {
+                        0
                     };
                     self.own_bytes(item, place, full.min(*capacity), room, layout);
                 }

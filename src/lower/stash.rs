@@ -106,7 +106,25 @@ fn expr_reads(expr: &Expr) -> bool {
             ExprKind::Load(place) => place_reads(place),
             ExprKind::StrCompare { .. } => true,
             ExprKind::BytesCompare { place, .. } => place_reads(place),
-            _ => false,
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => false,
         };
     });
     reads
@@ -153,7 +171,17 @@ pub(super) fn session(
         ProgramKind::Fentry => ProgramKind::Fsession,
         ProgramKind::FentryMulti => ProgramKind::FsessionMulti,
         ProgramKind::Uprobe => ProgramKind::UprobeSession,
-        _ => ProgramKind::KprobeSession,
+        ProgramKind::Fexit
+        | ProgramKind::TpBtf
+        | ProgramKind::RawTp
+        | ProgramKind::Kprobe
+        | ProgramKind::Kretprobe
+        | ProgramKind::Fsession
+        | ProgramKind::FexitMulti
+        | ProgramKind::FsessionMulti
+        | ProgramKind::KprobeSession
+        | ProgramKind::Uretprobe
+        | ProgramKind::UprobeSession => ProgramKind::KprobeSession,
     };
     lower.b.at(None, "entry or return?");
     let ctx = lower.ctx;
@@ -168,9 +196,10 @@ pub(super) fn session(
     let done = lower.end;
     // What fprobe gets from the entry decides whether it comes back for the return (kernel/trace/bpf_trace.c,
     // `kprobe_multi_link_handler`, `uprobe_multi_link_handler`); a trampoline always does.
-    let skip = match entry {
-        ProgramKind::Kprobe | ProgramKind::Uprobe => lower.b.block("nothing to do at the return"),
-        _ => done,
+    let skip = if let ProgramKind::Kprobe | ProgramKind::Uprobe = entry {
+        lower.b.block("nothing to do at the return")
+    } else {
+        done
     };
     lower.b.switch_to(at_entry);
     lower.turn(entry);

@@ -55,7 +55,19 @@ pub(super) fn is_wanted(query: &ast::Query) -> bool {
 fn call_of(expr: &ast::Expr) -> Option<(&ast::Ident, &[Arg])> {
     match &expr.kind {
         Ast::Call { func, args } if is_function(&func.node) => Some((func, args)),
-        _ => None,
+        Ast::Int(_)
+        | Ast::Char(_)
+        | Ast::Str(_)
+        | Ast::Name(_)
+        | Ast::Builtin(_)
+        | Ast::Member { .. }
+        | Ast::Index { .. }
+        | Ast::Unary { .. }
+        | Ast::Binary { .. }
+        | Ast::Cond { .. }
+        | Ast::Cast { .. }
+        | Ast::SizeofType(_)
+        | Ast::Call { .. } => None,
     }
 }
 
@@ -205,7 +217,12 @@ impl Sema<'_> {
         };
         let measure = match measure {
             wire::Measure::Lhist { .. } => self.bounds(bounds, signed, item.expr.span)?,
-            other => other,
+            other @ (wire::Measure::Count
+            | wire::Measure::Sum
+            | wire::Measure::Avg
+            | wire::Measure::Min
+            | wire::Measure::Max
+            | wire::Measure::Hist) => other,
         };
         let (format, unit) = match &item.format {
             Some(format) => self.measure_format(format, measure, unit)?,
@@ -481,7 +498,26 @@ fn unit_of(types: &Types, expr: &Expr) -> Unit {
             (_, _) => Unit::None,
         },
         ExprKind::Cond(_, one, other) if unit_of(types, one) == unit_of(types, other) => unit_of(types, one),
-        _ => Unit::None,
+        ExprKind::Const(_)
+        | ExprKind::Arg(_)
+        | ExprKind::Return
+        | ExprKind::Builtin(_)
+        | ExprKind::Load(_)
+        | ExprKind::AddrOf(_)
+        | ExprKind::BitNot(_)
+        | ExprKind::Arith { .. }
+        | ExprKind::Compare { .. }
+        | ExprKind::Not(_)
+        | ExprKind::And(..)
+        | ExprKind::Or(..)
+        | ExprKind::Cond(..)
+        | ExprKind::StrCompare { .. }
+        | ExprKind::BytesCompare { .. }
+        | ExprKind::Layout { .. }
+        | ExprKind::Checked { .. }
+        | ExprKind::Swap(_)
+        | ExprKind::IsErr(_)
+        | ExprKind::AsUser(_) => Unit::None,
     }
 }
 
@@ -501,7 +537,19 @@ fn unit_of_type(types: &Types, id: TypeId) -> Option<Unit> {
                 to
             }
             Type::Const(to) | Type::Volatile(to) | Type::Restrict(to) => to,
-            _ => return None,
+            Type::Void
+            | Type::Int(_)
+            | Type::Float { .. }
+            | Type::Ptr(_)
+            | Type::Array { .. }
+            | Type::Struct(_)
+            | Type::Union(_)
+            | Type::Enum(_)
+            | Type::Fwd { .. }
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => return None,
         };
     }
     None

@@ -313,7 +313,19 @@ impl Sema<'_> {
             Ast::Unary { op, operand } if op.node == UnaryOp::Not => {
                 self.operands(operand, parts, forced, None)
             }
-            _ => {
+            Ast::Int(_)
+            | Ast::Char(_)
+            | Ast::Str(_)
+            | Ast::Name(_)
+            | Ast::Builtin(_)
+            | Ast::Member { .. }
+            | Ast::Index { .. }
+            | Ast::Unary { .. }
+            | Ast::Binary { .. }
+            | Ast::Cond { .. }
+            | Ast::Cast { .. }
+            | Ast::SizeofType(_)
+            | Ast::Call { .. } => {
                 let operand = self.operand(expr)?;
                 if operand.is_fixed() {
                     return Ok(());
@@ -351,7 +363,19 @@ impl Sema<'_> {
         match &expr.kind {
             Ast::Name(name) if name == "retval" => "return".to_string(),
             Ast::Builtin(name) if name == "retval" => "return".to_string(),
-            _ => expr
+            Ast::Int(_)
+            | Ast::Char(_)
+            | Ast::Str(_)
+            | Ast::Name(_)
+            | Ast::Builtin(_)
+            | Ast::Member { .. }
+            | Ast::Index { .. }
+            | Ast::Unary { .. }
+            | Ast::Binary { .. }
+            | Ast::Cond { .. }
+            | Ast::Cast { .. }
+            | Ast::SizeofType(_)
+            | Ast::Call { .. } => expr
                 .span
                 .text(self.text)
                 .split_whitespace()
@@ -659,6 +683,16 @@ pub(super) fn is_condition(expr: &ast::Expr) -> bool {
     match &expr.kind {
         Ast::Binary { op, .. } => is_relation(op.node) || is_logical(op.node),
         Ast::Unary { op, .. } => op.node == UnaryOp::Not,
-        _ => false,
+        Ast::Int(_)
+        | Ast::Char(_)
+        | Ast::Str(_)
+        | Ast::Name(_)
+        | Ast::Builtin(_)
+        | Ast::Member { .. }
+        | Ast::Index { .. }
+        | Ast::Cond { .. }
+        | Ast::Cast { .. }
+        | Ast::SizeofType(_)
+        | Ast::Call { .. } => false,
     }
 }

@@ -1,6 +1,11 @@
 //! From btf-rs's types to ours: the only file besides `mod` and `lookup` that sees btf-rs. Resolves both encodings of
 //! bitfields, numbers types by (module, id), and turns whatever is malformed into `Type::Void`. Never caches.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of types are btf-rs's, and may become more"
+)]
+
 use btf_rs::BtfType;
 
 use super::{Composite, Enum, Func, Int, Member, Object, Param, Type, TypeId, Types};

@@ -379,10 +379,13 @@ fn number(text: &str) -> Result<i128, Problem> {
     };
     match parsed {
         Ok(value) => Ok(i128::from(value)),
-        Err(error) => match error.kind() {
-            std::num::IntErrorKind::PosOverflow => Err(Problem::TooLarge),
-            _ => Err(Problem::BadOperand),
-        },
+        Err(error) => {
+            if let std::num::IntErrorKind::PosOverflow = error.kind() {
+                Err(Problem::TooLarge)
+            } else {
+                Err(Problem::BadOperand)
+            }
+        }
     }
 }
 

@@ -251,7 +251,20 @@ fn by_prototype(types: &Types, prototype: &Func, arch: Arch) -> Typed {
                 args.push(None);
                 continue;
             }
-            _ => false,
+            Type::Void
+            | Type::Float { .. }
+            | Type::Array { .. }
+            | Type::Struct(_)
+            | Type::Union(_)
+            | Type::Fwd { .. }
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Func { .. }
+            | Type::FuncProto { .. }
+            | Type::Other => false,
         };
         let index = if word { next } else { None };
         next = index.map(|index| index + 1);
@@ -260,7 +273,20 @@ fn by_prototype(types: &Types, prototype: &Func, arch: Arch) -> Typed {
     let ret = match types.get_stripped(prototype.ret) {
         Type::Int(int) if int.size <= 8 => prototype.ret,
         Type::Enum(_) | Type::Ptr(_) | Type::Void => prototype.ret,
-        _ => TypeId::VOID,
+        Type::Int(_)
+        | Type::Float { .. }
+        | Type::Array { .. }
+        | Type::Struct(_)
+        | Type::Union(_)
+        | Type::Fwd { .. }
+        | Type::Typedef(_)
+        | Type::Const(_)
+        | Type::Volatile(_)
+        | Type::Restrict(_)
+        | Type::TypeTag { .. }
+        | Type::Func { .. }
+        | Type::FuncProto { .. }
+        | Type::Other => TypeId::VOID,
     };
     (prototype.params.clone(), args, ret)
 }
@@ -277,7 +303,21 @@ fn passed(types: &Types, ty: TypeId, arch: Arch, index: usize) -> Option<Recipe>
     let (size, signed) = match types.get_stripped(ty) {
         Type::Int(int) => (int.size, int.signed),
         Type::Enum(e) => (e.size, e.signed),
-        _ => (8, false),
+        Type::Void
+        | Type::Float { .. }
+        | Type::Ptr(_)
+        | Type::Array { .. }
+        | Type::Struct(_)
+        | Type::Union(_)
+        | Type::Fwd { .. }
+        | Type::Typedef(_)
+        | Type::Const(_)
+        | Type::Volatile(_)
+        | Type::Restrict(_)
+        | Type::TypeTag { .. }
+        | Type::Func { .. }
+        | Type::FuncProto { .. }
+        | Type::Other => (8, false),
     };
     let size = u8::try_from(size)
         .ok()
