@@ -24,7 +24,7 @@ cargo xtask COMMAND
   matrix [OPTIONS] [FILTER]         run the guest tests on several kernels (also: cargo matrix)
       --kernels 6.1,6.12            these kernels      --all    every kernel that is supported
       -j N                          N guests at a time (default 2)
-      --quick                       other rungs for one case in five, as ci does
+      --quick                       other rungs for one case in eleven, as ci does
       --keep                        keep the logs      -v       show every guest's whole output
       FILTER                        only the tests whose name contains it
   side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)

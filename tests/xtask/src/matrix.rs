@@ -33,7 +33,7 @@ struct Options {
     jobs: usize,
     keep: bool,
     verbose: bool,
-    /// Of the cases that run through every rung, one in five for the other rungs.
+    /// Of the cases that run through every rung, one in eleven by the other rungs.
     quick: bool,
 }
 
