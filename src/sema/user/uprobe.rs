@@ -244,36 +244,31 @@ fn by_prototype(types: &Types, prototype: &Func, arch: Arch) -> Typed {
         next = None;
     }
     for param in &prototype.params {
-        let word = match types.get_stripped(param.ty) {
-            Type::Int(int) => int.size <= 8,
-            Type::Enum(_) | Type::Ptr(_) => true,
-            Type::Float { size } if size <= 8 => {
-                args.push(None);
-                continue;
-            }
-            Type::Void
-            | Type::Float { .. }
-            | Type::Array { .. }
-            | Type::Struct(_)
-            | Type::Union(_)
-            | Type::Fwd { .. }
-            | Type::Typedef(_)
-            | Type::Const(_)
-            | Type::Volatile(_)
-            | Type::Restrict(_)
-            | Type::TypeTag { .. }
-            | Type::Func { .. }
-            | Type::FuncProto { .. }
-            | Type::Other => false,
-        };
+        // Floats have registers of their own.
+        if matches!(types.get_stripped(param.ty), Type::Float { size } if size <= 8) {
+            args.push(None);
+            continue;
+        }
+        let word = in_one_register(types, param.ty);
         let index = if word { next } else { None };
         next = index.map(|index| index + 1);
         args.push(index.and_then(|index| passed(types, param.ty, arch, index)));
     }
-    let ret = match types.get_stripped(prototype.ret) {
-        Type::Int(int) if int.size <= 8 => prototype.ret,
-        Type::Enum(_) | Type::Ptr(_) | Type::Void => prototype.ret,
-        Type::Int(_)
+    let void = types.get_stripped(prototype.ret) == Type::Void;
+    let ret = if void || in_one_register(types, prototype.ret) {
+        prototype.ret
+    } else {
+        TypeId::VOID
+    };
+    (prototype.params.clone(), args, ret)
+}
+
+/// Whether a value of the type is passed and returned in one integer register.
+fn in_one_register(types: &Types, ty: TypeId) -> bool {
+    match types.get_stripped(ty) {
+        Type::Int(int) => int.size <= 8,
+        Type::Enum(_) | Type::Ptr(_) => true,
+        Type::Void
         | Type::Float { .. }
         | Type::Array { .. }
         | Type::Struct(_)
@@ -286,9 +281,8 @@ fn by_prototype(types: &Types, prototype: &Func, arch: Arch) -> Typed {
         | Type::TypeTag { .. }
         | Type::Func { .. }
         | Type::FuncProto { .. }
-        | Type::Other => TypeId::VOID,
-    };
-    (prototype.params.clone(), args, ret)
+        | Type::Other => false,
+    }
 }
 
 fn passed(types: &Types, ty: TypeId, arch: Arch, index: usize) -> Option<Recipe> {
