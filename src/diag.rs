@@ -345,6 +345,8 @@ codes! {
     CompilerCopy = "E0207",
     /// More functions than are traced at once.
     TooManyFunctions = "E0208",
+    /// A function of the kernel without a prototype in BTF.
+    NoPrototype = "E0209",
     /// A name that is no argument, built-in, constant or function.
     UnknownName = "E0210",
     /// An enum constant that has different values in different enums.

@@ -135,10 +135,12 @@ impl Sema<'_> {
     fn aggregate_item(&mut self, item: &ast::Item, parts: &mut Parts) -> R<()> {
         let Some((func, args)) = call_of(&item.expr) else {
             if is_condition(&item.expr) {
+                self.only_judged(item)?;
                 return self.filter_by(&item.expr, parts);
             }
             let (inner, _) = self.phase_call(&item.expr)?;
             if is_condition(inner) {
+                self.only_judged(item)?;
                 return self.filter_by(&item.expr, parts);
             }
             self.operand(inner)?;

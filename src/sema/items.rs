@@ -121,13 +121,7 @@ impl Sema<'_> {
             return Ok(());
         }
         if is_condition(expr) {
-            if let Some(format) = &item.format {
-                return self.report(
-                    Diagnostic::error(Code::BadFormat, format.span, "a predicate is judged, not shown")
-                        .label("so it has no format")
-                        .help("put parentheses around the value and cast it, such as `(int)(a == b)`"),
-                );
-            }
+            self.only_judged(item)?;
             let cond = self.condition(expr)?;
             let natural = self.when(|visit| cond.walk(visit));
             if let Some(forced) = forced {
@@ -145,6 +139,20 @@ impl Sema<'_> {
         }
         parts.items.push(shown);
         Ok(())
+    }
+
+    /// A predicate shows its operands under their own names.
+    pub(super) fn only_judged(&mut self, item: &ast::Item) -> R<()> {
+        let (code, span, what) = match (&item.label, &item.format) {
+            (_, Some(format)) => (Code::BadFormat, format.span, "format"),
+            (Some(label), None) => (Code::BadArguments, label.span, "label"),
+            (None, None) => return Ok(()),
+        };
+        self.report(
+            Diagnostic::error(code, span, "a predicate is judged, not shown")
+                .label(format!("so it has no {what}"))
+                .help("put parentheses around the value and cast it, such as `(int)(a == b)`"),
+        )
     }
 
     /// A value as it is shown, with its label and format.

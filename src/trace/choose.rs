@@ -9,16 +9,19 @@ use ksnoop_jit::select::{self, Names};
 use ksnoop_jit::sema::{self, Limits};
 use ksnoop_jit::span::Span;
 use ksnoop_jit::typed;
-use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit::types::{Func, Param, TypeId, Types};
 use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, Symbols};
 
-use super::instances::{Instances, copy_warning, prototype_warning, unfaithful};
+use super::instances::{Instances, choice, copy_warning, prototype_warning, unfaithful};
 use super::targets::{Asked, Family, Place};
 use super::user;
 use crate::cli::Cli;
 use crate::{Failure, complain, tell};
+
+/// How many arguments the x86-64 calling convention passes in registers.
+const REGISTER_ARGS: usize = 6;
 
 /// What is wrong with a query.
 pub(super) type Wrong = Vec<Diagnostic>;
@@ -87,10 +90,20 @@ impl Chooser<'_> {
     ) -> Result<Result<Asked, Wrong>, Failure> {
         let mut asked = match self.plainly(text) {
             Ok(asked) => asked,
-            Err(diags) if self.live && diags.iter().any(|diag| diag.code == Code::UnknownFunction) => {
+            Err(diags)
+                if self.live
+                    && diags
+                        .iter()
+                        .any(|diag| matches!(diag.code, Code::UnknownFunction | Code::UnknownModule)) =>
+            {
                 return self.without_prototype(text, query, module, name, diags);
             }
-            Err(diags) => return Ok(Err(known_module(diags, module))),
+            Err(diags) => {
+                return Ok(Err(known_module(
+                    self.with_addresses(diags, module, name),
+                    module,
+                )));
+            }
         };
         if !self.live {
             return Ok(Ok(asked));
@@ -107,6 +120,35 @@ impl Chooser<'_> {
             }
             Err(diag) => Ok(Err(vec![diag])),
         }
+    }
+
+    /// Where functions of one name have different prototypes, only addresses choose.
+    fn with_addresses(&self, mut diags: Wrong, module: Option<&ast::Ident>, name: &ast::Ident) -> Wrong {
+        if !self.live {
+            return diags;
+        }
+        let symbols = self.instances.named(&name.node).unwrap_or_default();
+        let own = symbols.iter().filter(|symbol| {
+            symbol.name == name.node
+                && module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
+        });
+        let choices: Vec<String> = own
+            .map(|symbol| {
+                let place = symbol
+                    .module
+                    .as_ref()
+                    .map_or(String::new(), |module| format!("{module}:"));
+                format!("`{place}{}@{:#x}`", symbol.name, symbol.addr)
+            })
+            .collect();
+        for diag in &mut diags {
+            if diag.code == Code::AmbiguousFunction && diag.help.is_empty() && !choices.is_empty() {
+                diag.help
+                    .push(format!("an address chooses: {}", choices.join(", ")));
+                diag.help.push("`--all-instances` takes them all".to_string());
+            }
+        }
+        diags
     }
 
     fn warn_of_copies(&self, text: &str, span: Span, places: &[Place]) {
@@ -137,7 +179,7 @@ impl Chooser<'_> {
         let found = match self.instances.named(select::stem(&name.node)) {
             Ok(found) => found,
             // What is wrong with the query is known anyway.
-            Err(_) => return Ok(Err(diags)),
+            Err(_) => return Ok(Err(known_module(diags, module))),
         };
         let found: Vec<Symbol> = found
             .into_iter()
@@ -151,18 +193,91 @@ impl Chooser<'_> {
                 }
             }
         }
-        let Some(symbol) = found.first() else {
-            return Ok(Err(diags));
-        };
-        let place = symbol.module.as_deref().unwrap_or("the kernel");
-        let diags = diags.into_iter().map(|mut diag| {
-            diag.help.clear();
-            diag.note(format!(
-                "there is a function `{}` in {place}, at {:#x}, but BTF does not describe it",
-                symbol.name, symbol.addr
-            ))
+        let mut own: Vec<Symbol> = Vec::new();
+        for symbol in &found {
+            if symbol.name == name.node && own.iter().all(|other| other.addr != symbol.addr) {
+                own.push(symbol.clone());
+            }
+        }
+        if own.is_empty() {
+            let copies = found.iter().map(|symbol| format!("`{}`", symbol.name));
+            let copies: Vec<String> = copies.collect();
+            let told = diags.into_iter().map(|mut diag| {
+                if !copies.is_empty() {
+                    diag.help.clear();
+                    diag = diag
+                        .note("the compiler left only copies of it, which BTF does not describe")
+                        .help(format!(
+                            "{} can be traced by what registers hold",
+                            copies.join(", ")
+                        ));
+                }
+                diag
+            });
+            return Ok(Err(known_module(told.collect(), module)));
+        }
+        if own.len() > 1 && !self.cli.all_instances {
+            let module = own[0].module.as_deref();
+            return Ok(Err(vec![choice(&name.node, name.span, &own, module)]));
+        }
+        Ok(self.by_registers(text, query, name, &own))
+    }
+
+    /// The query for functions whose prototype nobody knows: their arguments are what the registers for arguments hold.
+    fn by_registers(
+        &self,
+        text: &str,
+        query: &ast::Query,
+        name: &ast::Ident,
+        symbols: &[Symbol],
+    ) -> Result<Asked, Wrong> {
+        let called = symbols
+            .first()
+            .map_or(name.node.as_str(), |symbol| symbol.name.as_str());
+        let word = TypeId::integer(8, false);
+        let params = (0..REGISTER_ARGS).map(|index| Param {
+            name: format!("arg{index}"),
+            ty: word,
         });
-        Ok(Err(diags.collect()))
+        let func = Func {
+            id: TypeId::VOID,
+            name: called.to_string(),
+            params: params.collect(),
+            ret: word,
+            variadic: false,
+        };
+        let probe = typed::Probe::Function(func.clone());
+        let resolved = sema::resolve_for(text, query, self.types, self.limits, probe)?;
+        tell(self.cli, text, &resolved.warnings);
+        let warning = Diagnostic::warning(
+            Code::NoPrototype,
+            name.span,
+            format!("BTF does not describe `{called}`"),
+        )
+        .label("so its arguments are what registers hold, as is what it returns")
+        .help("a cast gives them a type, such as `((struct sk_buff *)arg0)->len`");
+        tell(self.cli, text, &[warning]);
+        let one = symbols.len() == 1;
+        let places = symbols.iter().map(|symbol| Place {
+            func: func.clone(),
+            shown: if one {
+                symbol.name.clone()
+            } else {
+                format!("{}@{:#x}", symbol.name, symbol.addr)
+            },
+            symbol: Some(symbol.clone()),
+            by_type: false,
+            rival: false,
+            user: None,
+        });
+        Ok(Asked {
+            text: text.to_string(),
+            name: name.node.clone(),
+            families: vec![Family {
+                query: resolved.query,
+                places: places.collect(),
+            }],
+        })
     }
 
     /// What BTF says of a symbol's function.
@@ -229,6 +344,9 @@ impl Chooser<'_> {
             let place = Place::at_symbol(func, symbol, symbol, &symbol.name);
             return Ok(self.at_place(text, query, name, place));
         }
+        if let Some(symbol) = here.first() {
+            return Ok(self.by_registers(text, query, name, std::slice::from_ref(symbol)));
+        }
         let what = if wanted.is_empty() {
             "function".to_string()
         } else {
@@ -240,9 +358,7 @@ impl Chooser<'_> {
             format!("no {what} begins at {address:#x}"),
         )
         .label("no such place");
-        if let Some(symbol) = here.first() {
-            diag = diag.note(format!("`{}` does, but BTF does not describe it", symbol.name));
-        } else if let Some(place) = Symbols::new().resolve_addr(address) {
+        if let Some(place) = Symbols::new().resolve_addr(address) {
             diag = diag.note(format!("it is {:#x} bytes into `{}`", place.offset, place.name));
         }
         Ok(Err(vec![diag]))

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::select;
 use ksnoop_jit::typed::{self, Probe};
-use ksnoop_jit::types::Types;
+use ksnoop_jit::types::{TypeId, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::Capabilities;
 
@@ -74,6 +74,9 @@ pub(super) fn denied(name: &str) -> bool {
 
 /// Why a BPF trampoline must not be put there.
 pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option<String> {
+    if place.func.id == TypeId::VOID {
+        return Some(format!("BTF does not describe `{}`", place.func.name));
+    }
     if !place.by_type {
         return Some(format!(
             "BTF does not tell which of the functions `{}` stands for",

@@ -122,7 +122,7 @@ impl Instances {
             return Ok(Err(missing(func, span, &own)));
         }
         if chosen.len() > 1 && !self.all {
-            return Ok(Err(choice(func, span, &chosen, module)));
+            return Ok(Err(choice(&func.name, span, &chosen, module)));
         }
         let one = chosen.len() == 1;
         let places = chosen.drain(..).map(|symbol| Place {
@@ -212,11 +212,11 @@ fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
 }
 
 /// The name means several.
-fn choice(func: &Func, span: Span, found: &[Symbol], module: Option<&str>) -> Diagnostic {
+pub(super) fn choice(name: &str, span: Span, found: &[Symbol], module: Option<&str>) -> Diagnostic {
     let mut diag = Diagnostic::error(
         Code::AmbiguousFunction,
         span,
-        format!("`{}` is the name of {} functions", func.name, found.len()),
+        format!("`{name}` is the name of {} functions", found.len()),
     )
     .label("which one is meant?");
     for symbol in found {

@@ -32,10 +32,16 @@ pub(crate) fn cases() -> Vec<Case> {
         own("user.uprobe.single", Need::Program, |guest, _| {
             functions(guest, "kprobe")
         }),
-        own("user.uprobe.session", Need::UprobeSession, |guest, _| {
-            functions(guest, "kprobe-session")
-        }),
         own("user.uprobe.glob", Need::Program, |guest, _| glob(guest)),
+        own("user.attach", Need::Program, |guest, _| attach(guest)),
+        own("user.uprobe.multi", Need::UprobeMulti, |guest, _| {
+            functions(guest, "kprobe-multi")
+        }),
+        own("user.uprobe.session", Need::UprobeSession, |guest, _| {
+            session(guest)
+        }),
+        own("user.usdt.pages", Need::Program, |guest, _| pages(guest)),
+        own("user.usdt.dispatch", Need::Program, |guest, _| dispatch(guest)),
     ]
 }
 
@@ -158,6 +164,98 @@ fn glob(guest: &Guest) -> Result<()> {
         "{:?}\n{}",
         traced.events,
         traced.stderr
+    );
+    Ok(())
+}
+
+/// The best way that this kernel has is taken by itself.
+fn attach(guest: &Guest) -> Result<()> {
+    let multi = guest.lacks(Need::UprobeMulti).is_none();
+    let session = guest.lacks(Need::UprobeSession).is_none();
+    let entry = if multi { "uprobe.multi" } else { "uprobe" };
+    let both = match (session, multi) {
+        (true, _) => "uprobe.session",
+        (false, true) => "uprobe.multi and uretprobe.multi",
+        (false, false) => "uprobe and uretprobe",
+    };
+    for (items, way) in [("(int)arg0", entry), ("(int)arg0 < 0, (long)return", both)] {
+        let traced = trace(guest, "demo", &[&format!("uprobe:/tests/demo:work({items})")])?;
+        ensure!(
+            traced
+                .stderr
+                .contains(&format!("attached: work by {way} at 1 place")),
+            "{items}: not by {way}\n{}",
+            traced.stderr
+        );
+        ensure!(traced.events.len() == 3, "{:?}", traced.events);
+    }
+    Ok(())
+}
+
+/// Entry and return in one program, with the time between them and what the entry saved.
+fn session(guest: &Guest) -> Result<()> {
+    functions(guest, "kprobe-session")?;
+    let query = "uprobe:/tests/demo:work((int)arg0 < 0, duration > 0, (long)return)";
+    let traced = trace(guest, "demo", &["--attach", "kprobe-session", query])?;
+    ensure!(
+        traced.stderr.contains("by uprobe.session at 1 place") && traced.events.len() == 3,
+        "{:?}\n{}",
+        traced.events,
+        traced.stderr
+    );
+    Ok(())
+}
+
+/// Places at the same distance from where their pages begin are told apart, also where only the instruction pointer can; and
+/// what is counted at them counts together.
+fn pages(guest: &Guest) -> Result<()> {
+    let ways: &[&str] = match guest.lacks(Need::UprobeMulti) {
+        Some(_) => &["auto", "kprobe"],
+        None => &["auto", "kprobe", "multi"],
+    };
+    for way in ways {
+        let traced = trace(
+            guest,
+            "demo",
+            &["--attach", way, "usdt:/tests/demo:demo:far(arg0)"],
+        )?;
+        let wanted = [1, 10, 2, 20, 3, 30].map(|n| format!("demo:far(arg0={n})"));
+        ensure!(
+            traced.events == wanted,
+            "{way}: {:?}\n{}",
+            traced.events,
+            traced.stderr
+        );
+        let query = "usdt:/tests/demo:demo:far(count(), sum(arg0), max(arg0))";
+        let traced = trace(guest, "demo", &["--attach", way, query])?;
+        let text = std::fs::read_to_string("/tmp/user-events")?;
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|words| !words.is_empty() && words.iter().all(|word| word.parse::<u64>().is_ok()))
+            .collect();
+        ensure!(
+            rows == [["6", "66", "30"]] && text.matches("demo:far").count() == 1,
+            "{way}: {text}\n{}",
+            traced.stderr
+        );
+    }
+    Ok(())
+}
+
+/// With more recipes than programs, cookies tell places apart, and where there are none the instruction pointer.
+fn dispatch(guest: &Guest) -> Result<()> {
+    let out = Command::new(&guest.tool)
+        .args(["--dump-ir", &format!("usdt:/tests/demo:demo:sizes({SHOWN})")])
+        .output()
+        .context("cannot start the tool")?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let by_cookie = text.contains("which place?") && !text.contains("where in its page");
+    let by_address = text.contains("where in its page");
+    let cookies = guest.lacks(Need::Cookies).is_none();
+    ensure!(
+        (by_cookie, by_address) == (cookies, !cookies),
+        "by cookie {by_cookie}, by address {by_address}\n{text}"
     );
     Ok(())
 }
