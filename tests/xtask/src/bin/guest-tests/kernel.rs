@@ -33,17 +33,6 @@ const OPENAT2: &str = "do_sys_openat2";
 const SAVED: &str = "do_sys_openat2(dfd == -100, return < 0)";
 const SWITCH: &str = "tp:sched_switch(prev->comm, next->pid, next->mm->owner->pid > 1)";
 
-/// Functions in assembly, which BTF never describes, that are passed an address and a length or a whole page: which of them a kernel
-/// has and uses depends on it and on the processor.
-const ASSEMBLY: [&str; 6] = [
-    "clear_page_erms",
-    "clear_page_rep",
-    "clear_page_orig",
-    "rep_movs_alternative",
-    "copy_user_generic_string",
-    "copy_user_enhanced_fast_string",
-];
-
 /// What the kernel's verifier is strictest about, and the older the stricter: strings and patterns byte for byte, lengths that are
 /// computed, copies of neighbouring members, addresses, layouts that are relocated.
 const LANGUAGE: [(&str, &str); 14] = [
@@ -223,7 +212,6 @@ pub(crate) fn cases() -> Vec<Case> {
             says: vec!["more than 2000 are not traced at once", "--force"],
         },
     ));
-    cases.push(Case::new("kernel.registers", ASSEMBLY[0], Work::Own(registers)));
     // What tracing itself needs gets a breakpoint, never a trampoline.
     cases.push(
         Case::new(
@@ -708,40 +696,4 @@ fn tags(shown: &str) -> BTreeMap<&str, Vec<&str>> {
         }
     }
     tags
-}
-
-/// A function without a prototype: its arguments are what registers hold.
-fn registers(guest: &Guest, _: &str) -> Result<()> {
-    let symbols = std::fs::read_to_string("/proc/kallsyms")?;
-    let mut tried = Vec::new();
-    for name in ASSEMBLY {
-        if !symbols.lines().any(|line| line.split(' ').nth(2) == Some(name)) {
-            continue;
-        }
-        let (items, shown) = match name.starts_with("clear_page") {
-            true => ("arg0 >> 63 == 1, arg0 & 0xfff", "arg0&0xfff=0)"),
-            false => ("arg0 != 0, arg1 != 0, (int)((arg0 >> 63) + (arg1 >> 63))", "=1)"),
-        };
-        let out = Command::new(&guest.tool)
-            .args(["--format", "compact", "-n", "3", "-c", "/bin/cat /proc/self/maps"])
-            .arg(format!("{name}({items})"))
-            .output()?;
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        let told = String::from_utf8_lossy(&out.stderr).into_owned();
-        ensure!(
-            told.contains(&format!("BTF does not describe `{name}`")),
-            "{name}: not told\n{told}"
-        );
-        let events: Vec<&str> = text
-            .lines()
-            .filter(|line| line.contains(&format!("{name}(")))
-            .collect();
-        let plain = |line: &&str| line.replace(' ', "").contains(shown);
-        if !events.is_empty() {
-            ensure!(events.iter().all(plain), "{text}");
-            return Ok(());
-        }
-        tried.push(format!("{name}: {told}"));
-    }
-    anyhow::bail!("nothing was seen of any: {tried:?}")
 }
