@@ -273,7 +273,7 @@ const ELSEWHERE: [(u32, &str, &[&str]); 18] = [
             "unlike_listed",
             "unlike_by_address",
             "unlike_left_out",
-            "fixture.names.registers",
+            "registers",
         ],
     ),
     (
