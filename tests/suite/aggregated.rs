@@ -12,8 +12,9 @@ use ksnoop_jit::types::{Func, Types};
 use ksnoop_jit::wire::{self, AggregateLayout};
 use ksnoop_jit::{codegen, lower};
 
-use super::exec::{Generator, WAYS, moment, random_types};
+use super::exec::WAYS;
 use super::machine::{Machine, Map, number};
+use super::made::{Generator, moment, random_types};
 use super::reference::{Counted, Hit, World};
 use super::running::{Built, build_with, context};
 

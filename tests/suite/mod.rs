@@ -13,6 +13,7 @@ mod json;
 mod judge;
 mod kernel_dump;
 mod machine;
+mod made;
 mod oracle;
 mod packed;
 mod probe_events;

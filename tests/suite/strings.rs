@@ -7,8 +7,9 @@ use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::{Builder, Layout, types_of};
 use ksnoop_jit::wire::{self, RecordLayout};
 
-use super::exec::{USER, WAYS, kernel_base, moment};
+use super::exec::{USER, WAYS, kernel_base};
 use super::machine::{Machine, Region, number};
+use super::made::moment;
 use super::running::{Built, Way, build, context};
 
 /// What a program did.
