@@ -19,6 +19,7 @@ mod name;
 mod place;
 mod pointer;
 mod scope;
+mod show;
 mod sized;
 mod stack;
 mod strings;
