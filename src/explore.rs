@@ -10,6 +10,7 @@ use ksnoop_jit::search::Search;
 use ksnoop_jit::suggest::nearest;
 use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
+use runtime::symbols::{SymbolKind, Symbols};
 
 use crate::cli::Cli;
 use crate::trace;
@@ -67,6 +68,9 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
             })
             .collect();
         prototypes.dedup();
+        if prototypes.is_empty() && !tracepoint && cli.btf.is_none() {
+            prototypes.extend(by_registers(&query.target.kind)?);
+        }
         if prototypes.is_empty() {
             wrong = true;
             not_found(&types, &name, tracepoint);
@@ -76,6 +80,31 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         }
     }
     if wrong { Err(Failure::Query) } else { Ok(()) }
+}
+
+/// How a query sees a function that BTF does not describe, if the kernel has one of that name.
+fn by_registers(target: &TargetKind) -> Result<Option<String>, Failure> {
+    let TargetKind::Function { module, name } = target else {
+        return Ok(None);
+    };
+    let found = Symbols::new().lookup(std::slice::from_ref(&name.node))?;
+    let known = found.iter().any(|symbol| {
+        symbol.name == name.node
+            && symbol.kind != SymbolKind::Other
+            && module
+                .as_ref()
+                .is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
+    });
+    let args: Vec<String> = (0..trace::REGISTER_ARGS)
+        .map(|index| format!("long unsigned int arg{index}"))
+        .collect();
+    Ok(known.then(|| {
+        format!(
+            "long unsigned int {}({}); /* not in BTF: what registers hold */",
+            name.node,
+            args.join(", ")
+        )
+    }))
 }
 
 fn not_found(types: &Types, name: &str, tracepoint: bool) {

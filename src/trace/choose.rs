@@ -21,7 +21,7 @@ use crate::cli::Cli;
 use crate::{Failure, complain, tell};
 
 /// How many arguments the x86-64 calling convention passes in registers.
-const REGISTER_ARGS: usize = 6;
+pub(crate) const REGISTER_ARGS: usize = 6;
 
 /// What is wrong with a query.
 pub(super) type Wrong = Vec<Diagnostic>;

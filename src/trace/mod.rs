@@ -33,6 +33,7 @@ use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
+pub(crate) use choose::REGISTER_ARGS;
 pub(crate) use rungs::attach_type;
 
 use aggregate::Aggregates;
