@@ -122,6 +122,24 @@ pub fn generate(
     target: &Target,
     job: Job,
 ) -> Result<Artifact, CompileError> {
+    match generate_with(query, types, target, job) {
+        Err(CompileError::Codegen(CodegenError::StackExhausted { .. })) => {
+            let tight = Target {
+                tight: true,
+                ..target.clone()
+            };
+            generate_with(query, types, &tight, job)
+        }
+        made => made,
+    }
+}
+
+fn generate_with(
+    query: &typed::Query,
+    types: &Types,
+    target: &Target,
+    job: Job,
+) -> Result<Artifact, CompileError> {
     let mut programs: Vec<Lowered> = Vec::new();
     let id = |event| Id {
         event,

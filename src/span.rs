@@ -30,6 +30,11 @@ impl Span {
         }
     }
 
+    /// Whether the other lies in it.
+    pub fn covers(self, other: Span) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
     /// The text it covers; the empty string if `src` is not the text that it was made for.
     pub fn text(self, src: &str) -> &str {
         src.get(self.start as usize..self.end as usize).unwrap_or("")

@@ -3,7 +3,7 @@
 
 use super::expr::Shape;
 use super::program::{Handler, Lower};
-use crate::ir::{Bits, Block, CmpOp, Operand};
+use crate::ir::{Bits, Block, CmpOp};
 use crate::typed::{Arith, Expr, ExprKind, Relation, Text};
 
 impl Lower<'_> {
@@ -92,11 +92,7 @@ impl Lower<'_> {
                 };
                 let signed = matches!(self.shape(&lhs.ty), Shape::Int(_, true));
                 let bits = self.bits(&lhs.ty);
-                let a = self.number(lhs);
-                let b = match self.operand(rhs, bits) {
-                    Operand::Value(value) => Operand::Value(self.as_int(value)),
-                    imm => imm,
-                };
+                let (a, b) = self.operands(lhs, rhs, bits);
                 self.at(cond.span, "compare");
                 self.b.branch(relation(op, signed), bits, a, b, yes, no);
             }

@@ -206,11 +206,7 @@ impl Lower<'_> {
             Arith::Shr => BinaryOp::Lshr,
             Arith::Div | Arith::Rem => return self.divide(op, lhs, rhs, whole, width, signed),
         };
-        let a = self.number(lhs);
-        let b = match self.operand(rhs, bits) {
-            Operand::Value(value) => Operand::Value(self.as_int(value)),
-            imm => imm,
-        };
+        let (a, b) = self.operands(lhs, rhs, bits);
         self.at(whole.span, "");
         let raw = self.b.binary(binary, bits, a, b);
         self.normalize(raw, &whole.ty)
@@ -243,11 +239,14 @@ impl Lower<'_> {
         width: Width,
         signed: bool,
     ) -> Value {
-        let a = self.number(lhs);
         if let Some(divisor) = rhs.constant() {
+            let a = self.number(lhs);
             return self.divide_by(op, a, divisor, whole, width, signed);
         }
-        let b = self.number(rhs);
+        let (a, b) = match self.operands(lhs, rhs, Bits::W64) {
+            (a, Operand::Value(b)) => (a, b),
+            (a, Operand::Imm(_)) => (a, self.number(rhs)),
+        };
         self.at(whole.span, "divisor is 0?");
         if !matches!(rhs.kind, ExprKind::Layout { .. }) {
             let (good, bad) = self.fault_named(rhs.span, " is zero", b);

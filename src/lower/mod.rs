@@ -24,6 +24,7 @@ mod program;
 mod stack;
 mod stash;
 mod text;
+mod tight;
 mod user;
 mod walk;
 
@@ -248,6 +249,9 @@ pub struct Target {
     pub filter: Filter,
     /// In stack mode, the functions that call each other.
     pub chain: Option<chain::Chain>,
+    /// The stack has no room for all that programs would remember: they remember little, and write values into the record, which
+    /// has to be there first, as soon as they are judged.
+    pub tight: bool,
     /// How many keys an aggregation has room for; else as many as fit a megabyte.
     pub keys: Option<u32>,
 }
@@ -265,6 +269,7 @@ impl Default for Target {
             ring_bytes: RING_BYTES,
             filter: Filter::default(),
             chain: None,
+            tight: false,
             keys: None,
         }
     }

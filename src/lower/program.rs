@@ -358,6 +358,9 @@ impl Lower<'_> {
 
     /// The event, if its predicates hold.
     pub(super) fn show(&mut self, event: &typed::Event, layout: &RecordLayout) {
+        if self.target.tight && self.query.aggregate.is_none() {
+            return self.show_tight(event, layout, None);
+        }
         self.predicates(event, |_| true);
         self.make_record(event, layout);
     }
@@ -457,13 +460,17 @@ impl Lower<'_> {
     /// Goes on only where the predicates of that kind hold.
     pub(super) fn predicates(&mut self, event: &typed::Event, which: impl Fn(&typed::Predicate) -> bool) {
         let chosen = event.predicates.iter().filter(|predicate| which(predicate));
-        let ordered = super::cond::cheapest_first(chosen.map(|predicate| &predicate.cond));
-        let end = self.end;
-        for cond in ordered {
-            let holds = self.b.block("it holds");
-            self.condition(cond, false, holds, end);
-            self.b.switch_to(holds);
+        for cond in super::cond::cheapest_first(chosen.map(|predicate| &predicate.cond)) {
+            self.go_on_if(cond);
         }
+    }
+
+    /// Goes on only where the condition holds.
+    pub(super) fn go_on_if(&mut self, cond: &typed::Expr) {
+        let end = self.end;
+        let holds = self.b.block("it holds");
+        self.condition(cond, false, holds, end);
+        self.b.switch_to(holds);
     }
 
     /// Reserves a record; without room it counts the loss and ends.
@@ -589,11 +596,23 @@ impl Lower<'_> {
     }
 
     pub(super) fn find(&self, key: &Key) -> Option<Value> {
-        self.known
-            .iter()
-            .rev()
-            .find(|known| known.key == *key)
-            .map(|known| known.value)
+        let mut room = match self.target.tight {
+            true => super::tight::REMEMBERED,
+            false => usize::MAX,
+        };
+        for known in self.known.iter().rev() {
+            // Of these there may be any number; the others are few, or only say that something was done.
+            if let Key::Expr(_) | Key::Good(_) = known.key {
+                if room == 0 {
+                    continue;
+                }
+                room -= 1;
+            }
+            if known.key == *key {
+                return Some(known.value);
+            }
+        }
+        None
     }
 
     pub(super) fn learn(&mut self, key: Key, value: Value) {

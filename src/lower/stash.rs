@@ -341,12 +341,22 @@ impl Lower<'_> {
     /// Keeps what the return needs and goes on there; where there is nothing to keep, the program ends.
     fn keep_then(&mut self, event: &Event, layout: &RecordLayout, keep: &Keep, then: Block) {
         let key = self.b.slot(KEY);
+        let mut early = None;
         self.filter_task();
         self.else_forget(keep, key, |this| {
             this.filter_moment();
-            this.predicates(event, |predicate| predicate.when == When::Entry);
+            if this.target.tight {
+                let place = this.make_place(keep, key);
+                this.write_judged(event, layout, |when| when == When::Entry, place);
+                early = Some(place);
+            } else {
+                this.predicates(event, |predicate| predicate.when == When::Entry);
+            }
         });
-        self.keep(event, layout, keep, key);
+        match early {
+            Some(place) => self.keep_besides(keep, place),
+            None => self.keep(event, layout, keep, key),
+        }
         self.b.jump(then, &[]);
     }
 
@@ -378,6 +388,11 @@ impl Lower<'_> {
         let record = self.record.replace(place);
         self.items(&event.items, &layout.items, &items_at(event, When::Entry));
         self.record = record;
+        self.keep_besides(keep, place);
+    }
+
+    /// Keeps what no item is: arguments that the return needs, and the time.
+    fn keep_besides(&mut self, keep: &Keep, place: Value) {
         for (index, offset, size) in &keep.args {
             self.save_arg(*index, place, *offset, *size);
         }
@@ -393,8 +408,12 @@ impl Lower<'_> {
     /// The event, from what was kept and what is there now; what its records look like.
     fn show_at_return(&mut self, event: &Event, layout: RecordLayout, keep: &Keep) -> RecordLayout {
         let recalled = self.recall(keep);
-        self.predicates(event, |predicate| predicate.when == When::Return);
-        self.show_with_kept(event, &layout, &recalled);
+        if self.target.tight && self.query.aggregate.is_none() {
+            self.show_tight(event, &layout, Some(recalled.place));
+        } else {
+            self.predicates(event, |predicate| predicate.when == When::Return);
+            self.show_with_kept(event, &layout, &recalled);
+        }
         self.forget(keep, recalled);
         let mut layout = layout;
         layout.set_steps(&self.steps);
@@ -431,13 +450,24 @@ impl Lower<'_> {
         }
         let record = self.reserve(layout.size);
         self.header(record);
+        self.copy_all_kept(event, layout, recalled.place, record);
+        self.items(&event.items, &layout.items, &items_at(event, When::Return));
+        self.submit(record);
+    }
+
+    /// Copies what the entry kept into the record.
+    pub(super) fn copy_all_kept(
+        &mut self,
+        event: &Event,
+        layout: &RecordLayout,
+        place: Value,
+        record: Value,
+    ) {
         self.b.at(None, "what was kept at entry");
         for index in items_at(event, When::Entry) {
             let item = &layout.items[index];
-            self.copy_kept(recalled.place, record, item.offset, item.value.item_size());
+            self.copy_kept(place, record, item.offset, item.value.item_size());
         }
-        self.items(&event.items, &layout.items, &items_at(event, When::Return));
-        self.submit(record);
     }
 
     /// The end of a program that has found something kept.

@@ -84,6 +84,7 @@ pub(crate) fn run(cli: &Cli, texts: &[String]) -> Result<(), Failure> {
             .map_or(lower::RING_BYTES, runtime::object::ring_bytes_of_pages),
         filter: whose::filter(cli, &types)?,
         chain: chain(cli, &asked)?,
+        tight: false,
         keys: cli.max_keys,
     };
     if dump::wanted(cli) {

@@ -26,6 +26,24 @@ const WAYS: [Way; 6] = [
     Way::KprobeSession,
 ];
 
+/// How programs are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    /// As usual.
+    Plain,
+    /// As if the stack had no room for them otherwise.
+    Tight,
+    /// In stack mode.
+    Stack,
+}
+
+/// Every way, with programs of both kinds.
+fn ways() -> impl Iterator<Item = (Way, Mode)> {
+    [Mode::Plain, Mode::Tight]
+        .into_iter()
+        .flat_map(|mode| WAYS.map(|way| (way, mode)))
+}
+
 /// One call of a function.
 #[derive(Clone, Copy, Debug)]
 struct Call {
@@ -83,18 +101,19 @@ fn typed(text: &str, types: &Types) -> typed::Query {
 }
 
 impl Running {
-    fn new(texts: &[&str], way: Way, stack: bool) -> Running {
+    fn new(texts: &[&str], way: Way, mode: Mode) -> Running {
         let types = mini_kernel();
         let queries: Vec<typed::Query> = texts.iter().map(|text| typed(text, &types)).collect();
         let levels: Vec<Vec<&typed::Query>> = queries.iter().map(|query| vec![query]).collect();
         let names = |query: &typed::Query| vec![query.probe.func().name.clone()];
         let names = || queries.iter().map(names).collect();
-        let chain = stack.then(|| match Chain::new(&levels, names()) {
+        let chain = (mode == Mode::Stack).then(|| match Chain::new(&levels, names()) {
             Ok(chain) => chain,
             Err(why) => panic!("{why}"),
         });
         let target = Target {
             chain,
+            tight: mode == Mode::Tight,
             ..Target::default()
         };
         let mut running = Running {
@@ -291,8 +310,8 @@ const BOTH: &str = "tcp_sendmsg(size > 5, return > 0) if duration > 0";
 
 #[test]
 fn a_call_is_shown_at_its_return_with_what_its_entry_kept() {
-    for way in WAYS {
-        let mut running = Running::new(&[BOTH], way, false);
+    for (way, mode) in ways() {
+        let mut running = Running::new(&[BOTH], way, mode);
         let mut one = call(7, 70);
         assert_eq!(running.enter(&mut one), [], "{way:?}");
         assert_eq!(running.kept(), 1, "{way:?}");
@@ -310,8 +329,8 @@ fn a_call_is_shown_at_its_return_with_what_its_entry_kept() {
 
 #[test]
 fn a_missed_return_is_never_taken_for_a_later_calls() {
-    for way in WAYS {
-        let mut running = Running::new(&[BOTH], way, false);
+    for (way, mode) in ways() {
+        let mut running = Running::new(&[BOTH], way, mode);
         running.enter(&mut call(7, 70));
         // At the same place of the stack, but its entry drops it.
         let mut dropped = call(3, 30);
@@ -334,8 +353,8 @@ fn a_missed_return_is_never_taken_for_a_later_calls() {
 
 #[test]
 fn calls_inside_each_other_and_of_several_tasks_are_not_mixed() {
-    for way in WAYS {
-        let mut running = Running::new(&[BOTH], way, false);
+    for (way, mode) in ways() {
+        let mut running = Running::new(&[BOTH], way, mode);
         let mut outer = call(7, 70);
         let mut inner = Call {
             frame: FRAME - 0x200,
@@ -359,7 +378,7 @@ fn calls_inside_each_other_and_of_several_tasks_are_not_mixed() {
 #[test]
 fn functions_that_share_a_program_are_not_mixed() {
     for way in [Way::TrampolineMulti, Way::SessionMulti] {
-        let mut running = Running::new(&[BOTH], way, false);
+        let mut running = Running::new(&[BOTH], way, Mode::Plain);
         running.enter(&mut call(7, 70));
         // Its return is missed; another function is called at the same place of the stack.
         let mut second = Call {
@@ -381,8 +400,8 @@ fn what_belongs_to_the_entry_is_shown_there_by_every_way() {
         "tcp_sendmsg()",
         "tcp_sendmsg(msg)",
     ] {
-        for way in WAYS {
-            let mut running = Running::new(&[text], way, false);
+        for (way, mode) in ways() {
+            let mut running = Running::new(&[text], way, mode);
             let mut one = call(7, 70);
             let (events, comes_back) = running.hit(&mut one, false);
             assert_eq!(events.len(), 1, "{text}, {way:?}");
@@ -404,8 +423,8 @@ fn what_belongs_to_the_entry_is_shown_there_by_every_way() {
 
 #[test]
 fn entry_and_return_without_a_predicate_are_an_event_each() {
-    for way in WAYS {
-        let mut running = Running::new(&["tcp_sendmsg(size, return)"], way, false);
+    for (way, mode) in ways() {
+        let mut running = Running::new(&["tcp_sendmsg(size, return)"], way, mode);
         let mut one = call(7, 70);
         let entered = running.enter(&mut one);
         let left = running.leave(&mut one);
@@ -422,7 +441,7 @@ fn entry_and_return_without_a_predicate_are_an_event_each() {
 #[test]
 fn functions_that_share_a_level_are_told_apart() {
     let queries = ["ip_rcv(skb)", "tcp_sendmsg(size, return)"];
-    let mut running = Running::new(&queries, Way::TrampolineMulti, true);
+    let mut running = Running::new(&queries, Way::TrampolineMulti, Mode::Stack);
     let mut outer = Call {
         which: 1,
         ..call(0, 1)
@@ -451,7 +470,7 @@ fn a_chain_ends_with_frames_that_are_gone_though_nobody_saw_their_return() {
             ..call(7, 70)
         };
         let queries = ["ip_rcv()", "tcp_sendmsg(size, return)"];
-        let mut running = Running::new(&queries, way, true);
+        let mut running = Running::new(&queries, way, Mode::Stack);
         running.enter(&mut outer());
         let mut second = inner(FRAME - 0x200);
         assert_eq!(running.enter(&mut second).len(), 2, "{way:?}");

@@ -18,6 +18,7 @@ fn values(types: &Types, text: &str, bytes: &[u8]) -> Vec<Option<u64>> {
     let way = Way {
         typed: true,
         reads: Reads::Probe,
+        tight: false,
     };
     let Ok(built) = build(text, types, way) else {
         panic!("{text} is refused");
@@ -155,6 +156,7 @@ fn an_enum_of_one_byte_beside_a_bitfield_is_taken_by_the_kernel() {
     let way = Way {
         typed: false,
         reads: Reads::Auto,
+        tight: false,
     };
     let Ok(built) = build("f(p->five, p->small)", &types, way) else {
         panic!("it is refused");

@@ -15,20 +15,17 @@ use super::reference::{Shown, Verdict, World};
 use super::running::{Built, Way, build, context};
 
 /// How programs are run.
-pub(super) const WAYS: [Way; 3] = [
-    Way {
-        typed: false,
-        reads: Reads::Auto,
-    },
-    Way {
-        typed: true,
-        reads: Reads::Auto,
-    },
-    Way {
-        typed: true,
-        reads: Reads::Probe,
-    },
+pub(super) const WAYS: [Way; 5] = [
+    way(false, Reads::Auto, false),
+    way(true, Reads::Auto, false),
+    way(true, Reads::Probe, false),
+    way(false, Reads::Auto, true),
+    way(true, Reads::Auto, true),
 ];
+
+const fn way(typed: bool, reads: Reads, tight: bool) -> Way {
+    Way { typed, reads, tight }
+}
 
 /// Where user strings are.
 pub(super) const USER: u64 = 0x7f00_0000_0000;
@@ -73,7 +70,7 @@ impl Stage<'_> {
         let mut memory = (self.memory)();
         memory.push(caller);
         let mut machine = Machine::new(memory, self.moment.clone());
-        machine.forgiving = way.typed && way.reads == Reads::Auto;
+        machine.forgiving = way.forgiving();
         let fail = |why: &str| -> ! {
             let program = &artifact.object.programs[0];
             panic!(
@@ -238,7 +235,7 @@ fn random_round(seed: u64, queries: usize, tally: &mut Tally) {
     let func = types.functions_named("probe_me")[0].clone();
     for number in 0..queries {
         let way = WAYS[number % WAYS.len()];
-        let wild = way != WAYS[1];
+        let wild = !way.forgiving();
         let text = Generator::new(rng.bits(), &types, wild).query();
         let Ok(built) = build(&text, &types, way) else {
             tally.refused += 1;

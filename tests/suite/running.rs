@@ -15,6 +15,15 @@ use super::machine::{COUNTS_MAP, EVENTS_MAP, FIRST_MAP, Region};
 pub(crate) struct Way {
     pub(crate) typed: bool,
     pub(crate) reads: Reads,
+    /// As a program that the stack has no room for otherwise.
+    pub(crate) tight: bool,
+}
+
+impl Way {
+    /// Whether it reads typed pointers by plain loads, which give 0 where nothing is.
+    pub(crate) fn forgiving(self) -> bool {
+        self.typed && self.reads == Reads::Auto
+    }
 }
 
 /// Where the words above the stack pointer are at a kprobe.
@@ -73,6 +82,7 @@ pub(crate) fn build_with(text: &str, types: &Types, way: Way, keys: Option<u32>)
     };
     let target = Target {
         reads: way.reads,
+        tight: way.tight,
         keys,
         ..Target::default()
     };

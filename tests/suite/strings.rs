@@ -253,7 +253,7 @@ fn random_patterns_match_what_they_mean() {
             2 + rng.below(2)
         }];
         let query = format!("look({source} =~ \"{pattern}\")");
-        let way = WAYS[rng.below(3)];
+        let way = WAYS[rng.below(WAYS.len())];
         worlds[0].0.run_in(&query, way, |run| {
             for (world, text) in &worlds {
                 let ran = run(world);

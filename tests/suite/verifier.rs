@@ -123,6 +123,46 @@ fn many_long_ways() {
     }
 }
 
+/// As many predicates, whose values are shown too: more than the stack holds at once.
+#[test]
+fn many_predicates_on_long_ways() {
+    let Some(mut judge) = kernel() else { return };
+    let way = |number: u32, last: &str| {
+        let steps: String = (0..6)
+            .map(|bit| match number >> bit & 1 {
+                0 => "->group_leader",
+                _ => "->real_parent",
+            })
+            .collect();
+        format!("task{steps}->parent->{last}")
+    };
+    let all = |item: &dyn Fn(u32) -> String| (0..64).map(item).collect::<Vec<_>>().join(", ");
+    // The larger operand is on the right, where it has to wait for the other one.
+    let nested = (0..100).fold(way(0, "pid"), |inner, number| {
+        format!("{} - ({inner})", way(number % 64, "pid"))
+    });
+    let items = [
+        all(&|number| format!("{} >= 0", way(number, "pid"))),
+        all(&|number| format!("{} != \"x\"", way(number, "comm"))),
+        all(&|number| format!("({}) / ({}) != 3", way(number, "pid"), way(63 - number, "pid"))),
+        format!("value = {nested}"),
+    ];
+    for (target, typed) in [
+        ("vfs_open", false),
+        ("tp:sched_switch", true),
+        ("tp:sched_switch", false),
+    ] {
+        for items in &items {
+            let text = format!("{target}({items})");
+            let verdict = judge.judge(&text, typed);
+            assert!(
+                matches!(verdict, Verdict::Accepted { verified, .. } if verified < LIMIT),
+                "{text}: {verdict:?}"
+            );
+        }
+    }
+}
+
 /// What the verifier forbids with typed pointers: arithmetic, above all on those that may be NULL, and loads that it sees
 /// differently because a union's first member, or another struct's end, is in the way.
 #[test]

@@ -30,6 +30,7 @@ const WAYS: [(&str, Way); 4] = [
         Way {
             typed: true,
             reads: Reads::Auto,
+            tight: false,
         },
     ),
     (
@@ -37,6 +38,7 @@ const WAYS: [(&str, Way); 4] = [
         Way {
             typed: true,
             reads: Reads::Probe,
+            tight: false,
         },
     ),
     ("tp:", KPROBE),
@@ -44,6 +46,7 @@ const WAYS: [(&str, Way); 4] = [
 const KPROBE: Way = Way {
     typed: false,
     reads: Reads::Auto,
+    tight: false,
 };
 const RAW: usize = 3;
 

@@ -123,6 +123,7 @@ pub(crate) fn cases() -> Vec<Case> {
     both(call("kernel.vfs_open", VFS_OPEN, opens).scope(Scope::Mine));
     both(call("kernel.tcp_sendmsg", TCP_SEND, tcp_sizes).scope(Scope::Mine));
     both(call("kernel.large", &large(), ancestors).scope(Scope::Mine));
+    both(call("kernel.large.judged", &large_judged(), ancestors_judged).scope(Scope::Mine));
     both(call("kernel.openat2", OPENAT2, openat2_all).scope(Scope::Mine));
     both(
         call(
@@ -485,33 +486,46 @@ fn opens() -> Result<Vec<Want>> {
 /// As large as a query may well be: 64 items of eight steps, no two the same way. Each step goes to the parent or stays, as
 /// the bits of the item's number say.
 fn large() -> String {
-    let item = |number: u32| {
-        let steps: String = (0..6)
-            .map(|bit| match number >> bit & 1 {
-                0 => "->group_leader",
-                _ => "->real_parent",
-            })
-            .collect();
-        format!("p{number}=task{steps}->group_leader->tgid")
-    };
-    let items: Vec<String> = (0..64).map(item).collect();
+    let items: Vec<String> = (0..64)
+        .map(|number| format!("p{number}={}", way_up(number)))
+        .collect();
     format!("vfs_open({})", items.join(", "))
+}
+
+/// The same as predicates, whose values are shown at the return.
+fn large_judged() -> String {
+    let items: Vec<String> = (0..64).map(|number| format!("{} >= 0", way_up(number))).collect();
+    format!("vfs_open({}, return <= 0)", items.join(", "))
+}
+
+fn way_up(number: u32) -> String {
+    let steps: String = (0..6)
+        .map(|bit| match number >> bit & 1 {
+            0 => "->group_leader",
+            _ => "->real_parent",
+        })
+        .collect();
+    format!("task{steps}->group_leader->tgid")
 }
 
 /// Opens a file; each item is the process, or the ancestor that its parents lead to. The first task is its own parent.
 fn ancestors() -> Result<Vec<Want>> {
+    ups(|number| format!("p{number}"), Want::new("vfs_open"))
+}
+
+fn ancestors_judged() -> Result<Vec<Want>> {
+    ups(way_up, Want::new("vfs_open").int("return", "int", 0))
+}
+
+fn ups(label: impl Fn(u32) -> String, rest: Want) -> Result<Vec<Want>> {
     let mut chain = vec![i128::from(std::process::id())];
     for _ in 0..6 {
         let last = chain[chain.len() - 1];
         chain.push(if last == 0 { 0 } else { parent(last)? });
     }
     drop(std::fs::File::open("/proc/version")?);
-    let want = (0..64u32).fold(Want::new("vfs_open"), |want, number| {
-        want.int(
-            &format!("p{number}"),
-            "pid_t",
-            chain[number.count_ones() as usize],
-        )
+    let want = (0..64u32).fold(rest, |want, number| {
+        want.int(&label(number), "pid_t", chain[number.count_ones() as usize])
     });
     // The reading of the parents opened files, too.
     let opened = chain.iter().take_while(|pid| **pid != 0).count().min(6);
