@@ -12,7 +12,7 @@ use ksnoop_jit::types::{Func, Types};
 use ksnoop_jit::wire::{self, AggregateLayout};
 use ksnoop_jit::{codegen, lower};
 
-use super::exec::WAYS;
+use super::exec::{WAYS, forgiving};
 use super::machine::{Machine, Map, number};
 use super::made::{Generator, moment, random_types};
 use super::reference::{Counted, Hit, World};
@@ -219,7 +219,7 @@ impl Round<'_> {
             fail("it aggregates nothing");
         };
         let mut machine = Machine::new(Vec::new(), moment(rng));
-        machine.forgiving = built.way.forgiving();
+        machine.forgiving = forgiving(built.way);
         maps(built, &mut machine);
         let mut hits: BTreeMap<Vec<u64>, Vec<Hit>> = BTreeMap::new();
         let (mut full, mut unreadable) = (0, 0);
@@ -361,7 +361,7 @@ fn random_aggregations_count_what_the_reference_counts() {
         let func = types.functions_named("probe_me")[0].clone();
         for number in 0..12 {
             let way = WAYS[number % WAYS.len()];
-            let wild = !way.forgiving();
+            let wild = !forgiving(way);
             let text = query(&mut Generator::new(rng.bits(), &types, wild));
             // Now and then there is room for few keys.
             let keys = (number % 4 == 3).then_some(5);

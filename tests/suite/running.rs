@@ -19,13 +19,6 @@ pub(crate) struct Way {
     pub(crate) tight: bool,
 }
 
-impl Way {
-    /// Whether it reads typed pointers by plain loads, which give 0 where nothing is.
-    pub(crate) fn forgiving(self) -> bool {
-        self.typed && self.reads == Reads::Auto
-    }
-}
-
 /// Where the words above the stack pointer are at a kprobe.
 const CALLER: u64 = 0xffff_c900_1000_0000;
 
