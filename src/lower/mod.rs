@@ -27,6 +27,7 @@ mod text;
 mod tight;
 mod user;
 mod walk;
+mod words;
 
 pub use abi::{Placement, placement};
 pub use filter::{CGROUP, FOLLOWED, Filter};
