@@ -510,21 +510,25 @@ fn way_up(number: u32) -> String {
 
 /// Opens a file; each item is the process, or the ancestor that its parents lead to. The first task is its own parent.
 fn ancestors() -> Result<Vec<Want>> {
-    ups(|number| format!("p{number}"), Want::new("vfs_open"))
+    ups(|number| format!("p{number}"))
 }
 
 fn ancestors_judged() -> Result<Vec<Want>> {
-    ups(way_up, Want::new("vfs_open").int("return", "int", 0))
+    let wants = ups(way_up)?;
+    Ok(wants
+        .into_iter()
+        .map(|want| want.int("return", "int", 0))
+        .collect())
 }
 
-fn ups(label: impl Fn(u32) -> String, rest: Want) -> Result<Vec<Want>> {
+fn ups(label: impl Fn(u32) -> String) -> Result<Vec<Want>> {
     let mut chain = vec![i128::from(std::process::id())];
     for _ in 0..6 {
         let last = chain[chain.len() - 1];
         chain.push(if last == 0 { 0 } else { parent(last)? });
     }
     drop(std::fs::File::open("/proc/version")?);
-    let want = (0..64u32).fold(rest, |want, number| {
+    let want = (0..64u32).fold(Want::new("vfs_open"), |want, number| {
         want.int(&label(number), "pid_t", chain[number.count_ones() as usize])
     });
     // The reading of the parents opened files, too.
