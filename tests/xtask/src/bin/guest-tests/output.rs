@@ -24,6 +24,8 @@ const LABEL_COLUMN: usize = 35;
 /// One event as printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
+    /// Nanoseconds of the kernel's monotonic clock.
+    pub(crate) time: u64,
     pub(crate) pid: u32,
     /// Without a module's or probe kind's name before it.
     pub(crate) function: String,
@@ -81,7 +83,7 @@ pub(crate) fn events(text: &str, running: bool) -> Result<Vec<Event>> {
 /// `TIME CPU PID NAME(`; an event without values may close on the same line.
 fn start(line: &str) -> Option<(Event, bool)> {
     let mut words = line.split_whitespace();
-    let _time: u64 = words.next()?.parse().ok()?;
+    let time = words.next()?.parse().ok()?;
     let _cpu: u32 = words.next()?.parse().ok()?;
     let pid = words.next()?.parse().ok()?;
     let name = words.next()?;
@@ -95,6 +97,7 @@ fn start(line: &str) -> Option<(Event, bool)> {
     let function = name.rsplit(':').next().unwrap_or(name).to_owned();
     Some((
         Event {
+            time,
             pid,
             function,
             values: Vec::new(),

@@ -16,21 +16,23 @@ use crate::output::{self, Event};
 use crate::tool::{Ended, Tool};
 
 const ORIGINAL: &str = "/usr/sbin/ksnoop";
-/// The original does not say when it is attached.
-const UNTIL_ATTACHED: Duration = Duration::from_secs(3);
+/// The original does not say when it is attached: its kprobes appear here, two for each function.
+const KPROBES: &str = "/sys/kernel/debug/kprobes/list";
+/// How long it may take for that, in tenths of a second.
+const PATIENCE: usize = 300;
 
 /// A question to both.
 struct Question {
     /// Options and queries, which both take.
     words: &'static [&'static str],
-    /// About this process; the original compares the thread's id.
-    of_this_process: bool,
+    /// About this thread, which the original calls a process.
+    of_this_thread: bool,
 }
 
 const fn ask(words: &'static [&'static str]) -> Question {
     Question {
         words,
-        of_this_process: false,
+        of_this_thread: false,
     }
 }
 
@@ -68,7 +70,7 @@ const QUESTIONS: &[Question] = &[
     ask(&["tcp_sendmsg(size == 77)", "vfs_read(count == 77)"]),
     Question {
         words: &["vfs_read(count)"],
-        of_this_process: true,
+        of_this_thread: true,
     },
     ask(&["-s", "tcp_sendmsg(size)", "tcp_sendmsg_locked(size)"]),
 ];
@@ -98,32 +100,46 @@ pub(crate) fn run(ours: &Path) -> Result<bool> {
 }
 
 fn compare(ours: &Path, question: &Question) -> Result<usize> {
-    let mut words: Vec<String> = question.words.iter().map(|word| (*word).to_owned()).collect();
-    if question.of_this_process {
-        words.splice(0..0, ["-p".to_owned(), std::process::id().to_string()]);
-    }
-    let original = Tool::start(Path::new(ORIGINAL), &words)?;
-    words.insert(0, "-v".to_owned());
-    let mut own = Tool::start(ours, &words)?;
+    let words = |thread: &str, others: &[&str]| -> Vec<String> {
+        let mut all: Vec<String> = others.iter().map(|word| (*word).to_owned()).collect();
+        if question.of_this_thread {
+            all.extend([thread.to_owned(), std::process::id().to_string()]);
+        }
+        all.extend(question.words.iter().map(|word| (*word).to_owned()));
+        all
+    };
     let queries = question
         .words
         .iter()
         .filter(|word| !word.starts_with('-'))
         .count();
+    let before = kprobes()?;
+    let original = Tool::start(Path::new(ORIGINAL), &words("-p", &[]))?;
+    let attached = |_: &usize| kprobes().is_ok_and(|now| now >= before + 2 * queries);
+    let waited = (0..PATIENCE)
+        .inspect(|_| std::thread::sleep(Duration::from_millis(100)))
+        .find(attached);
+    ensure!(waited.is_some(), "the original does not attach");
+    let mut own = Tool::start(ours, &words("-t", &["-v"]))?;
     for _ in 0..queries {
         own.wait_attached()?;
     }
-    std::thread::sleep(UNTIL_ATTACHED);
+    // Waiting has read files, which the one saw and the other may not have seen.
+    let begin = now()?;
+    std::thread::sleep(Duration::from_millis(50));
     traffic()?;
     std::thread::sleep(Duration::from_millis(500));
     let events = |mut tool: Tool| -> Result<(Vec<Event>, Ended)> {
         tool.interrupt()?;
         let ended = tool.finish()?;
         let mut events = output::events(&ended.stdout, false)?;
-        events.retain(|event| event.pid == std::process::id());
+        events.retain(|event| event.pid == std::process::id() && event.time > begin);
         // The original shows a value once for each predicate about it.
         for event in &mut events {
             event.values.dedup();
+            for value in &mut event.values {
+                value.text = plain(&value.text);
+            }
         }
         Ok((events, ended))
     };
@@ -136,7 +152,7 @@ fn compare(ours: &Path, question: &Question) -> Result<usize> {
     );
     let mut values = 0;
     for (number, (a, b)) in theirs.iter().zip(&mine).enumerate() {
-        if a != b {
+        if (&a.function, &a.values) != (&b.function, &b.values) {
             bail!("event {}: the original has {a:?}, ours {b:?}", number + 1);
         }
         values += a.values.len();
@@ -148,6 +164,37 @@ fn compare(ours: &Path, question: &Question) -> Result<usize> {
         mine.len()
     );
     Ok(values)
+}
+
+/// How many kprobes there are.
+fn kprobes() -> Result<usize> {
+    Ok(std::fs::read_to_string(KPROBES).context(KPROBES)?.lines().count())
+}
+
+/// The time since the kernel started, in nanoseconds and as exact as a few hundredths of a second: later than this was.
+fn now() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/uptime")?;
+    let seconds: f64 = text.split(' ').next().context("no uptime")?.parse()?;
+    Ok(((seconds + 0.02) * 1e9) as u64)
+}
+
+/// The same value in the original's words, which are always decimal, also for flags and truths.
+fn plain(text: &str) -> String {
+    let (ty, value) = match text.rsplit_once(')') {
+        Some((ty, value)) => (format!("{ty})"), value),
+        None => (String::new(), text),
+    };
+    let number = match value {
+        "true" => Some(1),
+        "false" => Some(0),
+        _ => value
+            .strip_prefix("0x")
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+    };
+    match number {
+        Some(number) => format!("{ty}{number}"),
+        None => text.to_owned(),
+    }
 }
 
 /// A little of everything that the queries are about, all by this process.
