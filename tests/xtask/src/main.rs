@@ -4,6 +4,7 @@
 //! that it does not name when the tool is missing. The benches attach to this machine's
 //! kernel and the sweeps load into it; what the others trace is always a guest's.
 
+mod attach;
 mod ci;
 mod demo;
 mod events;
@@ -29,6 +30,7 @@ cargo xtask COMMAND
       FILTER                        only the tests whose name contains it
   side-by-side [KERNEL]             the original ksnoop and ours, at the same queries and traffic in a guest (6.1)
   bench-startup [--runs N] [QUERY]  time from exec to attached, peak memory, numbers of instructions (as root)
+  bench-attach [--kernels K,...]    how long it takes to attach to 1 to 2000 functions, in guests
   bench-usdt [--rounds N] [--hits N]  what a hit of a USDT probe costs: this tool, bpftrace, libbpf (as root)
   bench-events [OPTIONS]            events shown, lost and the processor time they take, beside bpftrace (as root)
       --calls N  --rounds N         so many system calls (default 1000000), so often (3)
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "matrix" => matrix::run(rest),
         "bench-startup" => startup::run(rest),
+        "bench-attach" => attach::run(rest),
         "bench-usdt" => usdt::run(rest),
         "bench-events" => events::run(rest),
         "ci" => ci::run(rest),
