@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::select;
 use ksnoop_jit::typed::{self, Probe};
-use ksnoop_jit::types::{TypeId, Types};
+use ksnoop_jit::types::{Func, TypeId, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::Capabilities;
 
@@ -72,6 +72,33 @@ pub(super) fn denied(name: &str) -> bool {
     PATTERNS.any(name)
 }
 
+/// What the kernel has no trampoline for (`btf_distill_func_proto`, kernel/bpf/btf.c).
+fn unsupported(func: &Func, types: &Types) -> Option<String> {
+    /// `MAX_BPF_FUNC_ARGS`, include/linux/bpf.h
+    const ARGS: usize = 12;
+    /// The largest struct that is passed in registers.
+    const BYTES: u64 = 16;
+    let what = if func.variadic {
+        "takes any number of arguments".to_string()
+    } else if func.params.len() > ARGS {
+        format!("takes more than {ARGS} arguments")
+    } else if types.composite(func.ret).is_some() {
+        "returns a struct".to_string()
+    } else if func
+        .params
+        .iter()
+        .any(|param| types.size_of(param.ty).is_some_and(|size| size > BYTES))
+    {
+        format!("takes a struct of more than {BYTES} bytes")
+    } else {
+        return None;
+    };
+    Some(format!(
+        "`{}` {what}, which trampolines do not support",
+        func.name
+    ))
+}
+
 /// Why a BPF trampoline must not be put there.
 pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option<String> {
     if place.func.id == TypeId::VOID {
@@ -82,6 +109,9 @@ pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option
             "BTF does not tell which of the functions `{}` stands for",
             select::stem(&place.func.name)
         ));
+    }
+    if let Some(why) = unsupported(&place.func, types) {
+        return Some(why);
     }
     if denied(&place.func.name) && !force {
         return Some(format!(

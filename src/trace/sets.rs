@@ -15,7 +15,7 @@ use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, SymbolKind, Symbols, ftrace_sites};
 
 use super::choose::{Chooser, Wrong, known_module};
-use super::explain::denied;
+use super::explain::{denied, no_trampoline};
 use super::instances::{NOT_CALLED, prototypes, unfaithful};
 use super::targets::{Asked, Family, Place};
 use crate::{Failure, complain, tell};
@@ -99,9 +99,11 @@ impl Chooser<'_> {
                 places.retain(|place| hooks.has(place));
                 out.no_hook += before - places.len();
             }
-            // Those that BTF does not tell apart are attached by address, which is another sort of link.
-            let (by_type, by_address): (Vec<Place>, Vec<Place>) =
-                places.into_iter().partition(|place| place.by_type);
+            // Those that no trampoline takes are attached by address, which is another sort of link. One of them would undo
+            // the link of all.
+            let (by_type, by_address): (Vec<Place>, Vec<Place>) = places
+                .into_iter()
+                .partition(|place| no_trampoline(place, self.types, self.cli.force).is_none());
             for places in [by_type, by_address] {
                 if let Some(first) = places.first() {
                     asked.families.push(Family {
