@@ -6,7 +6,7 @@ use crate::diag::Diagnostic;
 use crate::ir;
 use crate::lower::{self, Id, Lowered, ProgramKind, Target};
 use crate::parser;
-use crate::sema::{self, Limits, Resolved};
+use crate::sema::{self, All, Limits, Resolved};
 use crate::typed;
 use crate::types::Types;
 use crate::user::Images;
@@ -18,18 +18,15 @@ pub fn understand(text: &str, types: &Types, limits: Limits) -> Result<Resolved,
     sema::resolve(text, &query, types, &Images::new(), limits)
 }
 
-/// The same for targets in programs, where a pattern stands for several queries.
+/// The same for targets in programs, which may stand for several functions or probes.
 pub fn understand_all(
     text: &str,
     types: &Types,
     images: &Images,
     limits: Limits,
-) -> Result<Vec<Resolved>, Vec<Diagnostic>> {
+) -> Result<All, Vec<Diagnostic>> {
     let query = parser::parse(text).map_err(|diags| diags.into_vec())?;
-    sema::expand(&query, images)
-        .iter()
-        .map(|query| sema::resolve(text, query, types, images, limits))
-        .collect()
+    sema::resolve_all(text, &query, types, images, limits)
 }
 
 /// The programs of one query and what is known about them.

@@ -287,7 +287,7 @@ fn compile_probes(image: Image, types: &Types) {
         let Ok(all) = compile::understand_all(text, types, &images, Limits::default()) else {
             continue;
         };
-        for resolved in all {
+        for resolved in all.resolved {
             for cookies in [true, false] {
                 let target = Target {
                     cookies,

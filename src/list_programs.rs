@@ -31,6 +31,9 @@ pub(crate) fn list(cli: &Cli, word: &str) -> Result<(), Failure> {
             [provider] => (*provider, "*"),
             [provider, name, ..] => (*provider, *name),
         };
+        if !image.lacking(provider, name).is_empty() {
+            programs::add_symbols(&mut image);
+        }
         probes(binary, &image, provider, name)?
     } else {
         programs::add_symbols(&mut image);
@@ -58,15 +61,17 @@ pub(crate) fn list(cli: &Cli, word: &str) -> Result<(), Failure> {
 /// Prints the prototypes of what a target means, each with its places. Out: whether there was something.
 pub(crate) fn info(cli: &Cli, word: &str, query: &Query, types: &mut Types) -> Result<bool, Failure> {
     let images = programs::open(cli, std::iter::once(query), types)?;
-    let probes = match sema::probes(query, types, &images) {
-        Ok(probes) => probes,
+    let meant = match sema::probes(query, types, &images) {
+        Ok(meant) => meant,
         Err(diags) => {
             tell(cli, word, &diags);
             return Ok(false);
         }
     };
+    tell(cli, word, &meant.warnings);
+    tell(cli, word, &meant.doubts);
     let mut out = std::io::stdout().lock();
-    for probe in &probes {
+    for probe in &meant.probes {
         let Some(user) = probe.user() else {
             unreachable!("bug in ksnoop-jit: a target in a program without a program");
         };

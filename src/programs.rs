@@ -2,6 +2,7 @@
 //! line. Out: images for the compiler. What can't be read is kept as the reason, for the compiler to tell at its
 //! place in the query.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -23,9 +24,8 @@ pub(crate) fn open<'q>(
 ) -> Result<Images, Failure> {
     let mut images = Images::new();
     for query in queries {
-        let (binary, symbol) = match &query.target.kind {
-            TargetKind::Uprobe { binary, symbol } => (&binary.node, Some(&symbol.node)),
-            TargetKind::Usdt { binary, .. } => (&binary.node, None),
+        let binary = match &query.target.kind {
+            TargetKind::Uprobe { binary, .. } | TargetKind::Usdt { binary, .. } => &binary.node,
             TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => continue,
         };
         let image = images
@@ -34,9 +34,14 @@ pub(crate) fn open<'q>(
         let Ok(image) = image else {
             continue;
         };
-        if let Some(symbol) = symbol
-            && (is_pattern(symbol) || needs_symbols(image, symbol))
-        {
+        let more = match &query.target.kind {
+            TargetKind::Uprobe { symbol, .. } => {
+                is_pattern(&symbol.node) || needs_symbols(image, &symbol.node)
+            }
+            TargetKind::Usdt { provider, name, .. } => !image.lacking(&provider.node, &name.node).is_empty(),
+            TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => false,
+        };
+        if more {
             add_symbols(image);
         }
         add_types(cli, binary, image, types)?;
@@ -47,15 +52,15 @@ pub(crate) fn open<'q>(
 /// Finds and reads a program or library.
 pub(crate) fn open_one(name: &str, pid: Option<u32>) -> Result<Image, String> {
     let path = runtime::binaries::locate(name, pid)?;
-    let mut image = read(&path)?;
+    let mut image = read(&path, &BTreeSet::new())?;
     image.path = path;
     Ok(image)
 }
 
-fn read(path: &Path) -> Result<Image, String> {
+fn read(path: &Path, symbols: &BTreeSet<String>) -> Result<Image, String> {
     let file = File::open(path).map_err(|error| format!("it can't be opened: {error}"))?;
     let cache = ReadCache::new(file);
-    user::read(&cache).map_err(|error| error.to_string())
+    user::read_with(&cache, symbols).map_err(|error| error.to_string())
 }
 
 fn needs_symbols(image: &Image, symbol: &str) -> bool {
@@ -67,9 +72,10 @@ fn needs_symbols(image: &Image, symbol: &str) -> bool {
 
 /// Adds the symbols that were stripped from a file, where they can be found.
 pub(crate) fn add_symbols(image: &mut Image) {
+    let lacking = image.lacking("*", "*");
     if let Some(packed) = image.debugdata.take() {
         match user::decompress(&packed) {
-            Ok(bytes) => match user::read(bytes.as_slice()) {
+            Ok(bytes) => match user::read_with(bytes.as_slice(), &lacking) {
                 Ok(debug) => image.learn_from(debug),
                 Err(error) => image.troubles.push(format!(".gnu_debugdata: {error}")),
             },
@@ -83,7 +89,7 @@ pub(crate) fn add_symbols(image: &mut Image) {
         link.as_ref().map(|(name, _)| name.as_str()),
     );
     for file in files {
-        let Ok(debug) = read(&file) else {
+        let Ok(debug) = read(&file, &lacking) else {
             continue;
         };
         // A debug file of another build would put probes into the middle of instructions.
@@ -106,13 +112,13 @@ fn add_types(cli: &Cli, name: &str, image: &Image, types: &mut Types) -> Result<
     if types.program_named(name).is_some() {
         return Ok(());
     }
-    let btf = match (&cli.types, &image.btf) {
+    let units = match (&cli.types, &image.btf) {
         (Some(file), _) => {
             File::open(file).with_context(|| format!("--types {}", file.display()))?;
-            runtime::btf::open_vmlinux(Some(file))?
+            runtime::btf::open_file_units(file)?
         }
-        (None, Some(bytes)) => match runtime::btf::open_bytes(bytes, &image.path) {
-            Ok(btf) => btf,
+        (None, Some(bytes)) => match runtime::btf::open_units(bytes, &image.path) {
+            Ok(units) => units,
             Err(error) => {
                 crate::complain(&format!("ksnoop-jit: its types are not used: {error}"));
                 return Ok(());
@@ -120,6 +126,8 @@ fn add_types(cli: &Cli, name: &str, image: &Image, types: &mut Types) -> Result<
         },
         (None, None) => return Ok(()),
     };
-    types.add_program(name, btf);
+    for unit in units {
+        types.add_program(name, unit);
+    }
     Ok(())
 }

@@ -54,6 +54,10 @@ pub struct UserProbe {
     pub arch: Arch,
     /// Whether the places are the first instructions of functions, which return.
     pub returns: bool,
+    /// Whether it is known which arguments there are; else they are what registers hold.
+    pub described: bool,
+    /// For each argument, why it can't be fetched at some place; empty where nothing is wrong.
+    pub reasons: Vec<String>,
     /// Where it is.
     pub sites: Vec<Site>,
 }

@@ -70,6 +70,8 @@ pub struct RecordLayout {
     pub phase: Phase,
     /// Its values, in the order they are shown.
     pub items: Vec<ItemLayout>,
+    /// The function returns something; if it is not among the values, that is not because there is nothing.
+    pub returns: bool,
 }
 
 /// One value of a record.

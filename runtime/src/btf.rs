@@ -60,17 +60,63 @@ pub fn open_vmlinux(path: Option<&Path>) -> Result<Btf> {
     from_memory(btf).map_err(|e| bad(e.to_string()))
 }
 
-/// Opens type information that is in memory: a program's own `.BTF`. `path` is the program's, for messages.
+/// Opens type information that is in memory; `path` is for messages. Linkers put the sections of several compilation units one after
+/// another, each with its own header: then there are several.
 ///
 /// # Errors
-/// [`RuntimeError::BadBtf`] if it isn't BTF.
-pub fn open_bytes(bytes: &[u8], path: &Path) -> Result<Btf> {
+/// [`RuntimeError::BadBtf`] if the first isn't BTF. What comes after one that is, and isn't, is left.
+pub fn open_units(bytes: &[u8], path: &Path) -> Result<Vec<Btf>> {
     let bad = |why: String| RuntimeError::BadBtf {
         path: path.to_owned(),
         why,
     };
-    check(bytes).map_err(bad)?;
-    from_memory(bytes).map_err(|e| bad(e.to_string()))
+    let mut units = vec![];
+    let mut rest = bytes;
+    loop {
+        let length = match check(rest) {
+            Ok(()) => unit_length(rest).min(rest.len()),
+            Err(_) if !units.is_empty() => return Ok(units),
+            Err(why) => return Err(bad(why)),
+        };
+        let (unit, after) = rest.split_at(length);
+        units.push(from_memory(unit).map_err(|e| bad(e.to_string()))?);
+        // Sections may be aligned.
+        let padding = after.iter().position(|byte| *byte != 0);
+        match padding {
+            Some(padding) => rest = &after[padding..],
+            None => return Ok(units),
+        }
+    }
+}
+
+/// The same from a file: raw BTF, or ELF with a `.BTF` section.
+///
+/// # Errors
+/// [`RuntimeError::NoBtf`] if the file can't be read, [`RuntimeError::BadBtf`] if it isn't BTF.
+pub fn open_file_units(path: &Path) -> Result<Vec<Btf>> {
+    let bytes = std::fs::read(path).map_err(|source| RuntimeError::NoBtf {
+        path: path.to_owned(),
+        source,
+    })?;
+    let btf = if bytes.starts_with(b"\x7fELF") {
+        elf_btf(&bytes).map_err(|why| RuntimeError::BadBtf {
+            path: path.to_owned(),
+            why,
+        })?
+    } else {
+        &bytes[..]
+    };
+    open_units(btf, path)
+}
+
+/// Where the type information that begins here ends; its header has been checked.
+fn unit_length(bytes: &[u8]) -> usize {
+    let word = |i: usize| match bytes.get(i..).and_then(|b| b.first_chunk::<4>()) {
+        Some(word) => u32::from_le_bytes(*word) as usize,
+        None => 0,
+    };
+    let (header, type_off, type_len, str_off, str_len) = (word(4), word(8), word(12), word(16), word(20));
+    header + (type_off + type_len).max(str_off + str_len)
 }
 
 /// Opens a module's type information over that of vmlinux.

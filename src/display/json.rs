@@ -245,7 +245,7 @@ impl<'o> Values<'o> {
 
 fn write(out: &mut String, leaf: &Leaf<'_>) {
     match leaf {
-        Leaf::Void | Leaf::Null => out.push_str("null"),
+        Leaf::Void | Leaf::Unread | Leaf::Null => out.push_str("null"),
         Leaf::Signed(value) | Leaf::Byte(value) => signed(out, *value),
         Leaf::Unsigned(value) | Leaf::Hex(value) | Leaf::Octal(value) | Leaf::Binary(value) => {
             unsigned(out, *value);

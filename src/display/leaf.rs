@@ -17,6 +17,7 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
     // Writing to a string can't fail, so the results are of no interest, here and below.
     let _ = match leaf {
         Leaf::Void => out.write_str("void"),
+        Leaf::Unread => out.write_str("?"),
         Leaf::Signed(value) => {
             push_i128(out, *value);
             Ok(())

@@ -321,7 +321,7 @@ impl<'a> Printer<'a> {
         });
         if let Some(label) = &plan.bare_return {
             sink.begin_item(label);
-            sink.leaf(None, Leaf::Void);
+            sink.leaf(None, if layout.returns { Leaf::Unread } else { Leaf::Void });
             sink.end_item();
         }
         let mut walker = Walker {

@@ -148,6 +148,8 @@ pub(super) struct Frame<'x> {
 pub(super) enum Leaf<'x> {
     /// No value.
     Void,
+    /// A value that is not in the record.
+    Unread,
     /// Decimal, signed.
     Signed(i128),
     /// Decimal.

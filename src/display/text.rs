@@ -204,6 +204,7 @@ impl Sink for TextSink<'_> {
             | Leaf::Flags(..)
             | Leaf::Float(_)
             | Leaf::Double(_)
+            | Leaf::Unread
             | Leaf::Null
             | Leaf::ErrPtr(_)
             | Leaf::Pointer(_)

@@ -59,7 +59,13 @@ pub fn lower(
 /// The programs for the places that one set of programs serves.
 fn programs(mut lower: Lower<'_>, event: &typed::Event) -> Result<Vec<Lowered>, String> {
     let (query, kind) = (lower.query, lower.kind);
-    let layout = layout(event, &query.probe.func().name, lower.id);
+    let layout = RecordLayout {
+        returns: query
+            .probe
+            .ret()
+            .is_some_and(|ret| !lower.types.strip(ret).is_void()),
+        ..layout(event, &query.probe.func().name, lower.id)
+    };
     let (entry, exit) = kind.halves().unwrap_or((kind, kind));
     lower.turn(exit);
     sees(&lower, event, kind)?;
@@ -138,6 +144,7 @@ pub(super) fn layout(event: &typed::Event, name: &str, id: Id) -> RecordLayout {
         query: id.query,
         phase: event.phase,
         items,
+        returns: false,
     }
 }
 

@@ -44,8 +44,9 @@ impl Sema<'_> {
         Ok(self.deal(parts, query.items.is_none()))
     }
 
-    /// Without parentheses: all arguments, and what is returned.
+    /// Without parentheses: all arguments, and what is returned. What of a program's can't be fetched is told.
     fn everything(&mut self, parts: &mut Parts, span: Span) {
+        let mut unread: Vec<(String, Diagnostic)> = Vec::new();
         for index in 0..self.numbered {
             let name = match self.params[index].name.as_str() {
                 "" => format!("arg{index}"),
@@ -55,10 +56,14 @@ impl Sema<'_> {
             let before = self.diags.len();
             let shown = self
                 .argument(index, span)
-                .and_then(|operand| self.show(operand, name, None, span));
-            self.diags.truncate(before);
-            if let Ok(item) = shown {
-                parts.items.push(item);
+                .and_then(|operand| self.show(operand, name.clone(), None, span));
+            let why = self.diags.split_off(before);
+            // One that there is at no place is no loss.
+            let absent = matches!(self.missing.get(index), Some(Some(why)) if why.is_empty());
+            match shown {
+                Ok(item) => parts.items.push(item),
+                Err(Reported) if absent => {}
+                Err(Reported) => unread.extend(why.into_iter().map(|diag| (format!("`{name}`"), diag))),
             }
         }
         if self.ret.is_some() {
@@ -66,11 +71,47 @@ impl Sema<'_> {
             let shown = self
                 .builtin("retval", span)
                 .and_then(|operand| self.show(operand, "return".to_string(), None, span));
-            self.diags.truncate(before);
-            if let Ok(item) = shown {
-                parts.items.push(item);
+            let why = self.diags.split_off(before);
+            match shown {
+                Ok(item) => parts.items.push(item),
+                Err(Reported) => unread.extend(
+                    why.into_iter()
+                        .filter(|diag| diag.code != Code::NoReturn)
+                        .map(|diag| ("what it returns".to_string(), diag)),
+                ),
             }
         }
+        if self.user {
+            self.not_shown(&unread, span);
+        }
+    }
+
+    /// Tells what a query without items does not show, in one warning.
+    fn not_shown(&mut self, unread: &[(String, Diagnostic)], span: Span) {
+        if unread.is_empty() {
+            return;
+        }
+        let mut causes: Vec<(Vec<&str>, String)> = Vec::new();
+        for (what, diag) in unread {
+            let why = match diag.notes.first() {
+                Some(note) => note.clone(),
+                None => diag.label.clone(),
+            };
+            match causes.iter_mut().find(|(_, known)| *known == why) {
+                Some((all, _)) => all.push(what),
+                None => causes.push((vec![what], why)),
+            }
+        }
+        let mut diag = Diagnostic::warning(
+            Code::Incomplete,
+            span,
+            format!("not all of `{}` is shown", self.subject),
+        )
+        .label("something can't be fetched");
+        for (what, why) in causes {
+            diag = diag.note(format!("{}: {why}", what.join(", ")));
+        }
+        self.warn(diag);
     }
 
     fn item(&mut self, item: &ast::Item, parts: &mut Parts) -> R<()> {

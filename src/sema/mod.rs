@@ -28,10 +28,10 @@ mod target;
 mod tests;
 mod user;
 
-pub use user::{expand, probes, used_arguments};
+pub use user::{All, Meant, probes, resolve_all, used_arguments};
 
 use crate::diag::{Diagnostic, Severity};
-use crate::parser::ast;
+use crate::parser::ast::{self, TargetKind};
 use crate::typed;
 use crate::types::{Param, TypeId, Types};
 use crate::user::Images;
@@ -78,7 +78,8 @@ pub struct Resolved {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Gives a query its meaning. `text` is what it was parsed from, `images` are the programs that targets in user space name. On failure all mistakes are told, and warnings with them.
+/// Gives a query its meaning. `text` is what it was parsed from, `images` are the programs that targets in user space name. On failure all
+/// mistakes are told, and warnings with them. Of several functions or probes in programs the first is meant.
 pub fn resolve(
     text: &str,
     query: &ast::Query,
@@ -86,14 +87,22 @@ pub fn resolve(
     images: &Images,
     limits: Limits,
 ) -> Result<Resolved, Vec<Diagnostic>> {
-    let probe = target::resolve(&query.target, types, images).map_err(|diag| vec![*diag])?;
-    let mut resolved = resolve_for(text, query, types, limits, probe)?;
-    if let typed::Probe::Usdt(usdt) = &mut resolved.query.probe {
-        let warnings = user::leave_out(usdt, &resolved.query.events, query.target.span, images)
-            .map_err(|diag| vec![*diag])?;
-        resolved.warnings.extend(warnings);
-    }
-    Ok(resolved)
+    let probe = match &query.target.kind {
+        TargetKind::Function { module, name } => {
+            target::function(module.as_ref(), name, types).map(typed::Probe::Function)
+        }
+        TargetKind::Tracepoint { group: _, event } => {
+            target::tracepoint(event, types).map(typed::Probe::Tracepoint)
+        }
+        TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => {
+            let mut all = resolve_all(text, query, types, images, limits)?;
+            let mut first = all.resolved.swap_remove(0);
+            first.warnings.splice(0..0, all.warnings);
+            return Ok(first);
+        }
+    };
+    let probe = probe.map_err(|diag| vec![*diag])?;
+    resolve_for(text, query, types, limits, probe)
 }
 
 /// The same for a target that has been resolved already, whatever the query's own says: one of many functions, or one that
@@ -123,6 +132,11 @@ pub fn resolve_for(
         subject: func.name.clone(),
         module: func.id.module,
         user: probe.user().is_some(),
+        described: match &probe {
+            typed::Probe::Function(func) => func.id != TypeId::VOID,
+            typed::Probe::Tracepoint(_) => true,
+            typed::Probe::Uprobe(probe) | typed::Probe::Usdt(probe) => probe.described,
+        },
         missing: probe.user().map_or(Vec::new(), user::missing),
         diags: Vec::new(),
     };
@@ -179,8 +193,10 @@ struct Sema<'a> {
     module: u16,
     /// Whether it is in a program, whose pointers point into its own memory.
     user: bool,
-    /// Which arguments of a program can be fetched nowhere.
-    missing: Vec<bool>,
+    /// Whether it is known which arguments there are; else they are what registers hold.
+    described: bool,
+    /// For each argument of a program, why it can be fetched nowhere, if so; empty if it is at none of the places.
+    missing: Vec<Option<String>>,
     diags: Vec<Diagnostic>,
 }
 

@@ -3,6 +3,7 @@
 
 use super::ctypes::{Class, class};
 use super::expr::{Operand, pointer_to, value};
+use super::user::in_one_register;
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -144,6 +145,19 @@ impl Sema<'_> {
             "return" | "retval" => return Some(self.return_value(span)),
             "comm" => return Some(Ok(Operand::Comm(span))),
             "func" => return Some(Ok(Operand::Func(span))),
+            "argc" if !self.described => {
+                return Some(
+                    self.report(
+                        Diagnostic::error(
+                            Code::UnknownName,
+                            span,
+                            format!("how many arguments `{}` has is not known", self.subject),
+                        )
+                        .label("nothing says what it is passed")
+                        .note("without a prototype `arg0` and on are what the registers for arguments hold"),
+                    ),
+                );
+            }
             "argc" => {
                 let count = self.params.len() as i64;
                 return Some(Ok(value(ExprKind::Const(count), CType::INT, span)));
@@ -299,23 +313,19 @@ impl Sema<'_> {
 
     /// An argument by its index: a scalar is a value, a struct by value is a place.
     pub(super) fn argument(&mut self, index: usize, span: Span) -> R<Operand> {
-        if self.missing.get(index) == Some(&true) {
-            let (name, ty) = (
-                self.params[index].name.clone(),
-                self.types.c_name(self.params[index].ty),
+        if let Some(Some(why)) = self.missing.get(index) {
+            let diag = Diagnostic::error(
+                Code::Incomplete,
+                span,
+                format!("the argument `{}` can't be fetched", self.params[index].name),
             );
-            return self.report(
-                Diagnostic::error(
-                    Code::Incomplete,
-                    span,
-                    format!("the argument `{name}` can't be fetched"),
-                )
-                .label(if self.params[index].ty.is_void() {
-                    "no call passes it in a form that a probe can fetch".to_string()
-                } else {
-                    format!("where one of type `{ty}` is, is not known")
-                }),
-            );
+            let diag = if self.params[index].ty.is_void() {
+                diag.label("no call passes it in a form that a probe can fetch")
+                    .note(why.clone())
+            } else {
+                diag.label(why.clone())
+            };
+            return self.report(diag);
         }
         let ty = CType::Btf(self.params[index].ty);
         match class(self.types, &ty) {
@@ -364,6 +374,17 @@ impl Sema<'_> {
             return self.no_return(span);
         };
         let ty = CType::Btf(ret);
+        if !self.returns_in_register(ret) {
+            let name = self.types.c_name(ret);
+            return self.report(
+                Diagnostic::error(
+                    Code::Incomplete,
+                    span,
+                    format!("a return value of type `{name}` can't be fetched"),
+                )
+                .label("only numbers and pointers are, which come back in a register"),
+            );
+        }
         match class(self.types, &ty) {
             Class::Void => {
                 let subject = self.subject.clone();
@@ -394,6 +415,11 @@ impl Sema<'_> {
                 )
             }
         }
+    }
+
+    /// Whether what a program's function returns can be fetched; of the kernel's functions lowering knows more.
+    pub(super) fn returns_in_register(&self, ret: TypeId) -> bool {
+        !self.user || class(self.types, &CType::Btf(ret)) == Class::Void || in_one_register(self.types, ret)
     }
 
     /// A type as written.

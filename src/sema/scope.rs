@@ -15,7 +15,10 @@ impl Sema<'_> {
     /// Enum constants of this name. What the program calls so is meant, whatever the kernel calls so.
     pub(super) fn enum_constant(&self, name: &str) -> Vec<(TypeId, i128)> {
         if self.user {
-            let own = self.types.enum_constant_of(self.module, name);
+            let units = self.types.units(self.module).into_iter();
+            let own: Vec<(TypeId, i128)> = units
+                .flat_map(|unit| self.types.enum_constant_of(unit, name))
+                .collect();
             if !own.is_empty() {
                 return own;
             }
@@ -27,7 +30,9 @@ impl Sema<'_> {
     pub(super) fn enum_constants(&self) -> Vec<String> {
         let mut names = self.types.enum_constants();
         if self.user {
-            names.extend(self.types.enum_constants_of(self.module));
+            for unit in self.types.units(self.module) {
+                names.extend(self.types.enum_constants_of(unit));
+            }
         }
         names
     }
@@ -36,7 +41,9 @@ impl Sema<'_> {
     pub(super) fn names_of(&self, kind: NameKind) -> Vec<String> {
         let mut names = self.types.names_of(kind);
         if self.user {
-            names.extend(self.types.names_in(self.module, kind));
+            for unit in self.types.units(self.module) {
+                names.extend(self.types.names_in(unit, kind));
+            }
             names.sort();
             names.dedup();
         }

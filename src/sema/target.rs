@@ -2,53 +2,42 @@
 //! could mean.
 
 use crate::diag::{Code, Diagnostic};
-use crate::parser::ast::{self, TargetKind};
+use crate::parser::ast;
 use crate::select::{self, Names};
 use crate::suggest::nearest;
-use crate::typed::Probe;
 use crate::types::{Func, Types};
-use crate::user::Images;
 
-pub(super) fn resolve(
-    target: &ast::Target,
-    types: &Types,
-    images: &Images,
-) -> Result<Probe, Box<Diagnostic>> {
-    match &target.kind {
-        TargetKind::Function { module, name } => function(module.as_ref(), name, types).map(Probe::Function),
-        TargetKind::Tracepoint { group: _, event } => {
-            // The group is only for people: BTF knows events by their own name, which is unique.
-            if let Some(func) = types.tracepoint_proto(&event.node) {
-                return Ok(Probe::Tracepoint(func));
-            }
-            let mut diag = Diagnostic::error(
-                Code::UnknownTracepoint,
-                event.span,
-                format!("there is no tracepoint `{}`", event.node),
-            )
-            .label("not in the kernel's BTF");
-            let all = types.tracepoints();
-            diag = with_near(diag, &event.node, all.iter().map(String::as_str));
-            if event.node.starts_with("sys_enter_") || event.node.starts_with("sys_exit_") {
-                let number = if event.node.starts_with("sys_enter_") {
-                    "sys_enter(id)"
-                } else {
-                    "sys_exit(ret)"
-                };
-                diag = diag.note(format!("system calls share one typed tracepoint: `tp:{number}`"));
-            }
-            Err(Box::new(diag))
-        }
-        TargetKind::Uprobe { binary, symbol } => super::user::uprobe(binary, symbol, types, images),
-        TargetKind::Usdt {
-            binary,
-            provider,
-            name,
-        } => super::user::usdt(binary, provider, name, types, images),
+/// A tracepoint of the kernel.
+pub(super) fn tracepoint(event: &ast::Ident, types: &Types) -> Result<Func, Box<Diagnostic>> {
+    // The group is only for people: BTF knows events by their own name, which is unique.
+    if let Some(func) = types.tracepoint_proto(&event.node) {
+        return Ok(func);
     }
+    let mut diag = Diagnostic::error(
+        Code::UnknownTracepoint,
+        event.span,
+        format!("there is no tracepoint `{}`", event.node),
+    )
+    .label("not in the kernel's BTF");
+    let all = types.tracepoints();
+    diag = with_near(diag, &event.node, all.iter().map(String::as_str));
+    if event.node.starts_with("sys_enter_") || event.node.starts_with("sys_exit_") {
+        let number = if event.node.starts_with("sys_enter_") {
+            "sys_enter(id)"
+        } else {
+            "sys_exit(ret)"
+        };
+        diag = diag.note(format!("system calls share one typed tracepoint: `tp:{number}`"));
+    }
+    Err(Box::new(diag))
 }
 
-fn function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Result<Func, Box<Diagnostic>> {
+/// A function of the kernel.
+pub(super) fn function(
+    module: Option<&ast::Ident>,
+    name: &ast::Ident,
+    types: &Types,
+) -> Result<Func, Box<Diagnostic>> {
     let wanted = name.node.as_str();
     match select::names(wanted) {
         Names::One { address: None, .. } => {}

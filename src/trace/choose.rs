@@ -47,13 +47,23 @@ impl Chooser<'_> {
                 .all(|diag| matches!(diag.code, Code::UnknownModule | Code::UnknownFunction))
     }
 
+    /// Nothing is attached to.
+    fn only_looked_at(&self) -> bool {
+        self.cli.check || crate::dump::wanted(self.cli)
+    }
+
     pub(super) fn choose(&self, text: &str, query: &ast::Query) -> Result<Result<Asked, Wrong>, Failure> {
         let (module, name) = match &query.target.kind {
             TargetKind::Function { module, name } => (module, name),
             TargetKind::Tracepoint { .. } => return Ok(self.plainly(text)),
             TargetKind::Uprobe { symbol: name, .. } | TargetKind::Usdt { name, .. } => {
                 let asked = user::understand(self.cli, text, query, self.types, &self.images, self.limits);
-                return Ok(asked.and_then(|asked| self.limited(asked, name.span)));
+                return Ok(asked
+                    .and_then(|asked| match self.only_looked_at() {
+                        true => Ok(asked),
+                        false => user::of_this_machine(asked, query),
+                    })
+                    .and_then(|asked| self.limited(asked, name.span)));
             }
         };
         match select::names(&name.node) {

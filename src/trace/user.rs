@@ -3,13 +3,13 @@
 //! and is an error only if it is the only one.
 
 use ksnoop_jit::compile::{self, Artifact};
-use ksnoop_jit::diag::Diagnostic;
+use ksnoop_jit::diag::{Code, Diagnostic};
 use ksnoop_jit::lower::ProgramKind;
 use ksnoop_jit::parser::ast::{Query, TargetKind};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::typed::{self, Probe, UserProbe};
 use ksnoop_jit::types::Types;
-use ksnoop_jit::user::Images;
+use ksnoop_jit::user::{Arch, Images};
 use ksnoop_jit_runtime as runtime;
 use runtime::{AttachTarget, Attached, Loaded, ProgramSpec, Site};
 
@@ -35,8 +35,14 @@ pub(super) fn understand(
         TargetKind::Tracepoint { event, .. } => event.node.clone(),
     };
     let mut families: Vec<Family> = Vec::new();
-    for resolved in compile::understand_all(text, types, images, limits)? {
-        tell(cli, text, &resolved.warnings);
+    let all = compile::understand_all(text, types, images, limits)?;
+    let mut warnings = all.warnings;
+    for resolved in all.resolved {
+        for warning in resolved.warnings {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
         let place = place(&resolved.query);
         let shares = |family: &&mut Family| match (&family.query.probe, &resolved.query.probe) {
             (Probe::Uprobe(a), Probe::Uprobe(b)) => {
@@ -58,11 +64,76 @@ pub(super) fn understand(
             }),
         }
     }
+    tell_some(cli, text, &warnings);
+    if all.unfit > 0 {
+        let count: usize = families.iter().map(|family| family.places.len()).sum();
+        complain(&format!(
+            "{name}: {count} {}; left out: {} the query does not fit",
+            match &query.target.kind {
+                TargetKind::Usdt { .. } => "probes",
+                TargetKind::Uprobe { .. } | TargetKind::Function { .. } | TargetKind::Tracepoint { .. } =>
+                    "functions",
+            },
+            all.unfit
+        ));
+    }
     Ok(Asked {
         text: text.to_string(),
         name,
         families,
     })
+}
+
+/// Refuses a program for another machine: the kernel would put probes into it all the same, and nothing would run there.
+pub(super) fn of_this_machine(asked: Asked, query: &Query) -> Result<Asked, Vec<Diagnostic>> {
+    let binary = match &query.target.kind {
+        TargetKind::Uprobe { binary, .. } | TargetKind::Usdt { binary, .. } => binary,
+        TargetKind::Function { name, .. } => name,
+        TargetKind::Tracepoint { event, .. } => event,
+    };
+    let own = if cfg!(target_arch = "aarch64") {
+        Arch::Aarch64
+    } else {
+        Arch::X86_64
+    };
+    let probes = asked
+        .families
+        .iter()
+        .filter_map(|family| family.query.probe.user());
+    let foreign = probes.map(|probe| probe.arch).find(|arch| *arch != own);
+    match foreign {
+        None => Ok(asked),
+        Some(arch) => Err(vec![
+            Diagnostic::error(
+                Code::UnknownBinary,
+                binary.span,
+                format!("`{}` can't be traced here", binary.node),
+            )
+            .label(format!(
+                "it is for {}, this machine is {}",
+                arch.name(),
+                own.name()
+            ))
+            .help("`--emit-obj` and the dumps show what would be run there"),
+        ]),
+    }
+}
+
+/// Tells what is odd; of much only the beginning, unless more is asked for.
+fn tell_some(cli: &Cli, text: &str, warnings: &[Diagnostic]) {
+    const ENOUGH: usize = 4;
+    let shown = if cli.verbose > 0 || warnings.len() <= ENOUGH + 1 {
+        warnings.len()
+    } else {
+        ENOUGH
+    };
+    tell(cli, text, &warnings[..shown]);
+    if shown < warnings.len() {
+        complain(&format!(
+            "{} more warnings of this query, which -v shows",
+            warnings.len() - shown
+        ));
+    }
 }
 
 fn place(query: &typed::Query) -> Place {

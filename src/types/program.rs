@@ -2,7 +2,9 @@
 //! convention or a USDT recipe describes. In: BTF objects, sizes. Out: ids like any other. Look-ups for the kernel never
 //! see them: whoever means a program's types names its number.
 
-use super::{Int, NameKind, Object, Type, TypeId, Types};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Func, Int, NameKind, Object, Type, TypeId, Types};
 
 /// Numbers of programs' objects start here; those of the kernel's modules stay below.
 const FIRST: u16 = 0x8000;
@@ -43,7 +45,7 @@ impl TypeId {
 
 impl Types {
     /// Adds a program's own types, of a BTF that has no base. Returns the number of its object, which types of it have as
-    /// their module.
+    /// their module. A program may have several.
     pub fn add_program(&mut self, name: &str, btf: btf_rs::Btf) -> u16 {
         let number = u16::try_from(self.programs.len()).map_or(ABI, |count| FIRST.saturating_add(count));
         if number < ABI {
@@ -52,7 +54,7 @@ impl Types {
         number
     }
 
-    /// The number of the object that was added under this name.
+    /// The number of the first object that was added under this name.
     pub fn program_named(&self, name: &str) -> Option<u16> {
         let at = self.programs.iter().position(|object| object.name == name)?;
         Some(FIRST + at as u16)
@@ -68,34 +70,59 @@ impl Types {
         number >= FIRST && self.object(number).is_some()
     }
 
-    /// All types of this name and kind in one program.
+    /// The numbers of all objects of the program that this one is of, this one first: each of a program's compilation units may
+    /// have types of its own.
+    pub fn units(&self, number: u16) -> Vec<u16> {
+        let mut units = vec![number];
+        if number >= FIRST
+            && let Some(own) = self.object(number)
+        {
+            let others = self.programs.iter().zip(FIRST..);
+            units.extend(
+                others.filter_map(|(object, other)| {
+                    (other != number && object.name == own.name).then_some(other)
+                }),
+            );
+        }
+        units
+    }
+
+    /// All types of this name and kind in one program, those of this unit first.
     pub fn find_in_program(&self, number: u16, kind: NameKind, name: &str) -> Vec<TypeId> {
         let mut found: Vec<TypeId> = Vec::new();
         if name.is_empty() || number < FIRST {
             return found;
         }
-        self.scan(number, |object, id, raw| {
-            if raw.as_btf_type().is_some_and(|named| object.text(named) == name) {
-                found.push(id);
-            }
-        });
+        for unit in self.units(number) {
+            self.scan(unit, |object, id, raw| {
+                if raw.as_btf_type().is_some_and(|named| object.text(named) == name) {
+                    found.push(id);
+                }
+            });
+        }
         self.of_kind(found, kind)
     }
 
-    /// A function of a program by name.
-    pub fn function_in_program(&self, number: u16, name: &str) -> Option<super::Func> {
-        let mut found = None;
+    /// The prototypes of a program's functions, by name; those that are spelled the same are one.
+    pub fn prototypes_in_program(&self, number: u16, names: &BTreeSet<&str>) -> BTreeMap<String, Vec<Func>> {
+        let mut found: BTreeMap<String, Vec<Func>> = BTreeMap::new();
         if number < FIRST {
-            return None;
+            return found;
         }
-        self.scan(number, |object, id, raw| {
-            if let btf_rs::Type::Func(func) = raw
-                && object.text(func) == name
-            {
-                found = Some(id);
+        for unit in self.units(number) {
+            for (id, name) in self.functions(unit) {
+                if names.contains(name.as_str())
+                    && let Some(func) = self.func(id)
+                {
+                    let known = found.entry(name).or_default();
+                    let spelled = self.prototype(&func);
+                    if known.iter().all(|other| self.prototype(other) != spelled) {
+                        known.push(func);
+                    }
+                }
             }
-        });
-        self.func(found?)
+        }
+        found
     }
 
     /// The object of a number.

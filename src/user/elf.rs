@@ -10,7 +10,7 @@ use object::{LittleEndian, ReadRef, SymbolIndex};
 
 use super::image::{CallSite, Function, Image, Probe, Segment};
 use super::notes::{Note, notes};
-use super::recipe::{Problem, Recipe, RecipeError, recipes};
+use super::recipe::{Recipe, located, recipes};
 use super::regs::Arch;
 
 /// Why a file is no image.
@@ -42,6 +42,14 @@ const LE: LittleEndian = LittleEndian;
 /// # Errors
 /// [`ElfError`] if it is no program or library.
 pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Image, ElfError> {
+    read_with(data, &BTreeSet::new())
+}
+
+/// The same, with the addresses of these symbols too.
+///
+/// # Errors
+/// [`ElfError`] if it is no program or library.
+pub fn read_with<'data, R: ReadRef<'data>>(data: R, asked: &BTreeSet<String>) -> Result<Image, ElfError> {
     let not_elf = |error: object::read::Error| ElfError::NotElf(error.to_string());
     let ident = data
         .read_bytes_at(0, 6)
@@ -71,6 +79,7 @@ pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Image, ElfError> {
         btf: None,
         debugdata: None,
         debug_link: None,
+        addresses: BTreeMap::new(),
         build_id: None,
     };
     let sections = match header.sections(LE, data) {
@@ -87,7 +96,7 @@ pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Image, ElfError> {
         sections,
         image: &mut image,
     }
-    .everything();
+    .everything(asked);
     Ok(image)
 }
 
@@ -99,6 +108,7 @@ fn segments<'data, R: ReadRef<'data>>(header: &File, data: R) -> object::read::R
             address: segment.p_vaddr(LE),
             offset: segment.p_offset(LE),
             size: segment.p_filesz(LE),
+            memory: segment.p_memsz(LE).max(segment.p_filesz(LE)),
             executable: segment.p_flags(LE) & elf::PF_X != 0,
         })
         .collect())
@@ -111,19 +121,21 @@ struct Reader<'data, 'image, R: ReadRef<'data>> {
 }
 
 impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
-    fn everything(mut self) {
+    fn everything(mut self, asked: &BTreeSet<String>) {
         self.image.btf = self.section(".BTF").map(<[u8]>::to_vec);
         self.image.debugdata = self.section(".gnu_debugdata").map(<[u8]>::to_vec);
         self.image.debug_link = self.section(".gnu_debuglink").and_then(debug_link);
         self.image.build_id = self.section(".note.gnu.build-id").and_then(build_id);
-        let probes = self.call_sites();
-        let wanted: BTreeSet<String> = probes
-            .iter()
-            .flat_map(|(_, recipes)| recipes.iter().flatten())
-            .filter_map(|recipe| recipe.symbol().map(str::to_string))
-            .collect();
-        let addresses = self.symbols(&wanted);
-        self.probes(probes, &addresses);
+        let notes = self.call_sites();
+        let arch = self.image.arch;
+        let mut wanted = asked.clone();
+        for note in &notes {
+            let recipes = recipes(&note.arguments, arch);
+            let symbols = recipes.iter().flatten().filter_map(Recipe::symbol);
+            wanted.extend(symbols.map(str::to_string));
+        }
+        self.symbols(&wanted);
+        self.probes(notes);
     }
 
     /// The bytes of a section that has some.
@@ -143,8 +155,8 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
         self.image.troubles.push(text);
     }
 
-    /// The notes of USDT probes, moved to where they are now, with their recipes.
-    fn call_sites(&mut self) -> Vec<(Note, Vec<Result<Recipe, RecipeError>>)> {
+    /// The notes of USDT probes, moved to where they are now.
+    fn call_sites(&mut self) -> Vec<Note> {
         let Some(bytes) = self.section(".note.stapsdt") else {
             return Vec::new();
         };
@@ -162,20 +174,11 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
                 note.location = note.location.wrapping_add(base.wrapping_sub(note.base));
             }
         }
-        let arch = self.image.arch;
         notes
-            .into_iter()
-            .map(|note| {
-                let recipes = recipes(&note.arguments, arch);
-                (note, recipes)
-            })
-            .collect()
     }
 
-    /// Collects functions, and gives the addresses of the symbols that recipes need; `None` for one that several things
-    /// have.
-    fn symbols(&mut self, wanted: &BTreeSet<String>) -> BTreeMap<String, Option<u64>> {
-        let mut addresses = BTreeMap::new();
+    /// Collects functions, and the addresses of the symbols that are wanted.
+    fn symbols(&mut self, wanted: &BTreeSet<String>) {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let table = match self.sections.symbols(LE, self.data, kind) {
                 Ok(table) => table,
@@ -194,10 +197,9 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
                 let version = versions.version(index).ok()??;
                 Some(String::from_utf8_lossy(version.name()).into_owned())
             };
-            self.table(&table, version, wanted, &mut addresses);
+            self.table(&table, version, wanted);
         }
         tidy(&mut self.image.functions);
-        addresses
     }
 
     fn table(
@@ -205,7 +207,6 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
         table: &SymbolTable<'data, File, R>,
         version: impl Fn(SymbolIndex) -> Option<String>,
         wanted: &BTreeSet<String>,
-        addresses: &mut BTreeMap<String, Option<u64>>,
     ) {
         for (index, symbol) in table.enumerate() {
             if symbol.st_shndx(LE) == elf::SHN_UNDEF || symbol.st_shndx(LE) == elf::SHN_ABS {
@@ -222,7 +223,8 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
             let name = String::from_utf8_lossy(name).into_owned();
             let address = symbol.st_value(LE);
             if wanted.contains(&name) {
-                addresses
+                self.image
+                    .addresses
                     .entry(name.clone())
                     .and_modify(|known| {
                         if *known != Some(address) {
@@ -253,13 +255,9 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
     }
 
     /// Puts call sites together to probes.
-    fn probes(
-        &mut self,
-        sites: Vec<(Note, Vec<Result<Recipe, RecipeError>>)>,
-        addresses: &BTreeMap<String, Option<u64>>,
-    ) {
+    fn probes(&mut self, notes: Vec<Note>) {
         let mut probes: BTreeMap<(String, String), Vec<CallSite>> = BTreeMap::new();
-        for (note, recipes) in sites {
+        for note in notes {
             let place = format!("{}:{} at {:#x}", note.provider, note.name, note.location);
             let Some(offset) = self.image.code_offset(note.location) else {
                 self.trouble(format!("{place} is not in code that is loaded"));
@@ -277,15 +275,12 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
                     }
                 },
             };
-            let arch = self.image.arch;
-            let recipes = recipes
-                .into_iter()
-                .zip(texts(&note.arguments))
-                .map(|(recipe, text)| {
-                    located(recipe?, addresses, note.location, arch)
-                        .map_err(|problem| RecipeError { text, problem })
-                })
-                .collect();
+            let recipes = located(
+                &note.arguments,
+                &self.image.addresses,
+                note.location,
+                self.image.arch,
+            );
             let site = CallSite {
                 address: note.location,
                 offset,
@@ -310,10 +305,6 @@ impl<'data, R: ReadRef<'data>> Reader<'data, '_, R> {
     }
 }
 
-fn texts(arguments: &str) -> impl Iterator<Item = String> {
-    super::recipe::split(arguments).into_iter().map(str::to_string)
-}
-
 /// Sorts functions. What several tables have is one function; if one of them knows its version, or versions, those are
 /// kept.
 pub(super) fn tidy(functions: &mut Vec<Function>) {
@@ -327,25 +318,6 @@ pub(super) fn tidy(functions: &mut Vec<Function>) {
         }
         same && a.version == b.version
     });
-}
-
-/// Replaces a recipe's symbol by its distance from the call site.
-fn located(
-    recipe: Recipe,
-    addresses: &BTreeMap<String, Option<u64>>,
-    site: u64,
-    arch: Arch,
-) -> Result<Recipe, Problem> {
-    let Some(name) = recipe.symbol() else {
-        return Ok(recipe);
-    };
-    let address = match addresses.get(name) {
-        Some(Some(address)) => *address,
-        Some(None) => return Err(Problem::AmbiguousSymbol(name.to_string())),
-        None => return Err(Problem::UnknownSymbol(name.to_string())),
-    };
-    let distance = address.wrapping_sub(site) as i64;
-    recipe.resolved(distance, arch).ok_or(Problem::BadOperand)
 }
 
 /// A file's name, padding to four bytes, and a checksum.

@@ -1,9 +1,10 @@
 //! A program or library as plain data, and the way from its addresses to its bytes. Never reads a file's format.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::elf::tidy;
-use super::recipe::{Recipe, RecipeError};
+use super::recipe::{Problem, Recipe, RecipeError, located};
 use super::regs::Arch;
 
 /// What is known of an ELF file.
@@ -27,6 +28,8 @@ pub struct Image {
     pub debugdata: Option<Vec<u8>>,
     /// The name of a file with what was stripped from it, and the checksum of that file.
     pub debug_link: Option<(String, u32)>,
+    /// The addresses of the symbols that recipes of arguments need, or that were asked for; `None` for one that several things have.
+    pub addresses: BTreeMap<String, Option<u64>>,
     /// What identifies it.
     pub build_id: Option<Vec<u8>>,
 }
@@ -40,6 +43,8 @@ pub struct Segment {
     pub offset: u64,
     /// How much of it is in the file.
     pub size: u64,
+    /// How much there is in memory: what is not in the file is zero at first.
+    pub memory: u64,
     /// Whether it is code.
     pub executable: bool,
 }
@@ -91,7 +96,8 @@ impl Image {
         self.offset(address, true)
     }
 
-    /// Where in the file the data at an address is; `None` if no data is loaded there.
+    /// Where in the file the data at an address is; `None` if no data is loaded there. For what is only in memory (`.bss`) it is where
+    /// the file would have it, by which the kernel finds it in memory all the same.
     pub fn data_offset(&self, address: u64) -> Option<u64> {
         self.offset(address, false)
     }
@@ -102,10 +108,47 @@ impl Image {
             .filter(|segment| segment.executable == executable)
             .find_map(|segment| {
                 let within = address.checked_sub(segment.address)?;
-                (within < segment.size)
+                let size = if executable { segment.size } else { segment.memory };
+                (within < size)
                     .then(|| segment.offset.checked_add(within))
                     .flatten()
             })
+    }
+
+    /// Whether data at an offset of the file is not in the file but cleared when it is loaded.
+    pub fn is_cleared(&self, offset: u64) -> bool {
+        let mut data = self.segments.iter().filter(|segment| !segment.executable);
+        data.any(|segment| {
+            let within = offset.checked_sub(segment.offset);
+            within.is_some_and(|within| (segment.size..segment.memory).contains(&within))
+        })
+    }
+
+    /// The symbols that recipes of a probe need and that the file lacks: a debug file may have them.
+    pub fn lacking(&self, provider: &str, name: &str) -> BTreeSet<String> {
+        let probes = self.probes_named(provider, name).into_iter();
+        probes
+            .flat_map(|probe| &probe.sites)
+            .flat_map(|site| &site.recipes)
+            .filter_map(|recipe| match recipe {
+                Err(RecipeError {
+                    problem: Problem::UnknownSymbol(symbol),
+                    ..
+                }) => Some(symbol.clone()),
+                Ok(_) | Err(_) => None,
+            })
+            .collect()
+    }
+
+    /// Reads again the recipes whose symbols are known now.
+    fn locate(&mut self, addresses: &BTreeMap<String, Option<u64>>) {
+        let arch = self.arch;
+        for site in self.probes.iter_mut().flat_map(|probe| &mut probe.sites) {
+            let lacks = |recipe: &Result<Recipe, RecipeError>| matches!(recipe, Err(error) if matches!(&error.problem, Problem::UnknownSymbol(symbol) if addresses.contains_key(symbol)));
+            if site.recipes.iter().any(lacks) {
+                site.recipes = located(&site.arguments, addresses, site.address, arch);
+            }
+        }
     }
 
     /// The address of the code at an offset of the file.
@@ -123,6 +166,7 @@ impl Image {
 
     /// Takes over the functions, types and whatever else a file with debug information knows better.
     pub fn learn_from(&mut self, debug: Image) {
+        self.locate(&debug.addresses);
         self.functions.extend(debug.functions);
         tidy(&mut self.functions);
         if self.btf.is_none() {

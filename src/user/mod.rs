@@ -17,9 +17,9 @@ pub mod testing;
 mod tests;
 
 pub use debugdata::decompress;
-pub use elf::{ElfError, read};
+pub use elf::{ElfError, read, read_with};
 pub use image::{CallSite, Function, Image, Probe, Segment};
-pub use names::{demangled, glob, is_pattern};
+pub use names::{copied, demangled, glob, is_pattern};
 pub use notes::{Note, notes};
 pub use recipe::{Address, Index, Operand, Problem, Recipe, RecipeError};
 pub use regs::{Arch, Passed, Register};

@@ -1,6 +1,8 @@
 //! Which functions and probes a name means: exact, of a version, demangled, or a pattern; or an address. In: an image and
 //! what the query says. Out: places. Never says how a mistake is told.
 
+use cpp_demangle::DemangleOptions;
+
 use super::image::{Function, Image, Probe};
 use crate::glob::Pattern;
 
@@ -16,25 +18,71 @@ pub fn demangled(symbol: &str) -> Option<String> {
     cpp_demangle::Symbol::new(symbol).ok()?.demangle().ok()
 }
 
-/// A demangled name without parameters: the part that a query can hold.
-fn bare(demangled: &str) -> &str {
+/// Whether a query may call a mangled symbol so: by its name as its language has it, with or without what it returns, with
+/// or without its parameters, with or without the arguments of templates.
+fn called(symbol: &str, fits: impl Fn(&str) -> bool) -> bool {
+    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+        let long = format!("{rust:#}");
+        return fits(&long) || fits(&without_templates(&long));
+    }
+    if !symbol.starts_with("_Z") {
+        return false;
+    }
+    let Ok(parsed) = cpp_demangle::Symbol::new(symbol) else {
+        return false;
+    };
+    let spelled = |options: DemangleOptions| parsed.demangle_with_options(&options).unwrap_or_default();
+    let long = spelled(DemangleOptions::new());
+    let unreturned = spelled(DemangleOptions::new().no_return_type());
+    let bare = spelled(DemangleOptions::new().no_return_type().no_params());
+    fits(&long) || fits(&unreturned) || fits(&bare) || fits(&without_templates(&bare))
+}
+
+/// `demo::Box<int>::put` without `<int>`; operators are not brackets.
+fn without_templates(name: &str) -> String {
+    const OPERATOR: &str = "operator";
+    let mut out = String::with_capacity(name.len());
     let mut depth = 0u32;
-    for (at, c) in demangled.char_indices() {
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if depth == 0 && rest.starts_with(OPERATOR) {
+            let signs = rest[OPERATOR.len()..]
+                .find(|c| !matches!(c, '<' | '>' | '=' | '-'))
+                .map_or(rest.len(), |at| OPERATOR.len() + at);
+            // `operator< <int>` has a blank before what follows it.
+            out.push_str(rest[..signs].trim_end());
+            rest = &rest[signs..];
+            continue;
+        }
         match c {
             '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            '(' if depth == 0 && at > 0 && !demangled[at..].starts_with("(anonymous namespace)") => {
-                return &demangled[..at];
-            }
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => out.push(c),
             _ => {}
         }
+        rest = &rest[c.len_utf8()..];
     }
-    demangled
+    out
+}
+
+/// The name of the function that the compiler made a copy of for itself, if this is the name of such a copy: what the copy is
+/// passed may be other than what the source says.
+pub fn copied(symbol: &str) -> Option<&str> {
+    let first = [".constprop.", ".isra.", ".part."]
+        .iter()
+        .filter_map(|suffix| {
+            let at = symbol.find(suffix)?;
+            let number = symbol[at + suffix.len()..].starts_with(|c: char| c.is_ascii_digit());
+            (at > 0 && number && !symbol.contains(".cold")).then_some(at)
+        })
+        .min()?;
+    Some(&symbol[..first])
 }
 
 impl Image {
     /// The functions that a query means: those of exactly this name, `name@VERSION` for one version; else those whose
-    /// demangled name it is, with or without parameters; for a pattern all that match, by either name.
+    /// demangled name it is, with or without parameters, template arguments and what is returned; for a pattern all that match, by
+    /// any of these.
     pub fn functions_named(&self, wanted: &str) -> Vec<&Function> {
         let (name, version) = match wanted.split_once('@') {
             Some((name, version)) => (name, Some(version.trim_start_matches('@'))),
@@ -51,10 +99,7 @@ impl Image {
                 .functions
                 .iter()
                 .filter(of_version)
-                .filter(|function| {
-                    fits(&function.name)
-                        || demangled(&function.name).is_some_and(|long| fits(&long) || fits(bare(&long)))
-                })
+                .filter(|function| fits(&function.name) || called(&function.name, fits))
                 .collect();
         }
         let from = self
@@ -74,9 +119,7 @@ impl Image {
             .filter(of_version)
             .filter(|function| function.name.starts_with('_'));
         mangled
-            .filter(|function| {
-                demangled(&function.name).is_some_and(|long| long == name || bare(&long) == name)
-            })
+            .filter(|function| called(&function.name, |text| text == name))
             .collect()
     }
 

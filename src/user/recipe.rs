@@ -4,6 +4,7 @@
 //!
 //! A recipe is `[-]SIZE@OPERAND`: SIZE bytes, signed with a minus, at an operand in the machine's assembler syntax.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::regs::{Arch, Register};
@@ -47,6 +48,8 @@ pub struct Address {
     /// A symbol whose address is added. Who knows the program's symbols replaces it by a distance from the instruction
     /// pointer.
     pub symbol: Option<String>,
+    /// Of the symbol's address only the low twelve bits are added: its page is in the base register.
+    pub low: bool,
 }
 
 /// A scaled register.
@@ -155,10 +158,21 @@ impl Recipe {
         }
     }
 
-    /// The same with the symbol's place told as a distance from the probe's own: where a file is loaded moves both.
-    pub fn resolved(mut self, distance: i64, arch: Arch) -> Option<Recipe> {
+    /// The same with the symbol's place told as a distance from the probe's own, at `site`: where a file is loaded moves both.
+    pub fn resolved(mut self, symbol: u64, site: u64, arch: Arch) -> Option<Recipe> {
         match &mut self.operand {
+            Operand::Memory(address) | Operand::AddressOf(address) if address.low => {
+                // Files are loaded in whole pages.
+                let within = symbol.wrapping_add_signed(address.offset) & 0xfff;
+                *address = Address {
+                    symbol: None,
+                    low: false,
+                    offset: within as i64,
+                    ..*address
+                };
+            }
             Operand::Memory(address) | Operand::AddressOf(address) => {
+                let distance = symbol.wrapping_sub(site) as i64;
                 // `sym(%rbx)` has a base of its own, so that there is no place for another.
                 if address.base.is_some() {
                     return None;
@@ -171,6 +185,33 @@ impl Recipe {
         }
         Some(self)
     }
+}
+
+/// The same with the symbols in them replaced by where they are, as seen from the call site at `site`. `addresses` has `None` for a
+/// symbol that several things have.
+pub(super) fn located(
+    text: &str,
+    addresses: &BTreeMap<String, Option<u64>>,
+    site: u64,
+    arch: Arch,
+) -> Vec<Result<Recipe, RecipeError>> {
+    let place = |recipe: Recipe| match recipe.symbol() {
+        None => Ok(recipe),
+        Some(name) => match addresses.get(name) {
+            Some(Some(address)) => recipe.resolved(*address, site, arch).ok_or(Problem::BadOperand),
+            Some(None) => Err(Problem::AmbiguousSymbol(name.to_string())),
+            None => Err(Problem::UnknownSymbol(name.to_string())),
+        },
+    };
+    split(text)
+        .into_iter()
+        .map(|text| {
+            recipe(text, arch).and_then(place).map_err(|problem| RecipeError {
+                text: text.to_string(),
+                problem,
+            })
+        })
+        .collect()
 }
 
 /// The arguments of a string: blanks part them, but not those in brackets.
@@ -249,12 +290,8 @@ fn x86_64(text: &str) -> Result<Operand, Problem> {
         return Ok(Operand::Register(x86_64_register(name)?));
     }
     let Some((displacement, rest)) = text.split_once('(') else {
-        // A symbol alone is what is in memory there; a number alone would be an absolute address.
-        let address = sum(text)?;
-        return match address.symbol {
-            Some(_) => Ok(Operand::Memory(address)),
-            None => Err(Problem::BadOperand),
-        };
+        // What is in memory at a symbol, or at an absolute address.
+        return sum(text).map(Operand::Memory);
     };
     let inner = rest.strip_suffix(')').ok_or(Problem::BadOperand)?;
     let mut address = match displacement {
@@ -272,12 +309,9 @@ fn x86_64(text: &str) -> Result<Operand, Problem> {
     };
     match base {
         "" => {}
-        "%rip" | "%eip" => {
-            // Without a symbol it counts from the end of an instruction that is not there.
-            if address.symbol.is_none() || index.is_some() {
-                return Err(Problem::BadOperand);
-            }
-        }
+        "%rip" | "%eip" if index.is_some() => return Err(Problem::BadOperand),
+        // With a symbol it is a way to write the symbol's address.
+        "%rip" | "%eip" if address.symbol.is_some() => {}
         base => address.base = Some(address_register(x86_64_register(&named(base)?)?)?),
     }
     match index {
@@ -430,6 +464,19 @@ fn aarch64_memory(inner: &str) -> Result<Address, Problem> {
     let extension = parts.next();
     if parts.next().is_some() {
         return Err(Problem::BadOperand);
+    }
+    if let Some(symbol) = second.trim_start_matches('#').strip_prefix(":lo12:") {
+        let low = sum(symbol)?;
+        if extension.is_some() || low.symbol.is_none() {
+            return Err(Problem::BadOperand);
+        }
+        return Ok(Address {
+            low: true,
+            ..Address {
+                base: Some(base),
+                ..low
+            }
+        });
     }
     if let Some(value) = aarch64_number(second) {
         if extension.is_some() {

@@ -39,7 +39,7 @@ pub enum Passed {
 }
 
 /// How the registers of x86-64 are called in 8, 4, 2 and 1 bytes, and where they are.
-const X86_64: [([&str; 4], i16); 16] = [
+const X86_64: [([&str; 4], i16); 17] = [
     (["rax", "eax", "ax", "al"], 80),
     (["rbx", "ebx", "bx", "bl"], 40),
     (["rcx", "ecx", "cx", "cl"], 88),
@@ -56,6 +56,8 @@ const X86_64: [([&str; 4], i16); 16] = [
     (["r13", "r13d", "r13w", "r13b"], 16),
     (["r14", "r14d", "r14w", "r14b"], 8),
     (["r15", "r15d", "r15w", "r15b"], 0),
+    // Where the probe is; there is no name for a single byte of it.
+    (["rip", "eip", "ip", "ip"], 128),
 ];
 
 /// The second bytes of the first four, which have names of their own.

@@ -184,6 +184,7 @@ fn ours(types: &Types, id: TypeId, bytes: &[u8]) -> Value {
         size: wire::HEADER + wire::VALUE + size.max(8),
         names: vec!["f".to_string()],
         query: 0,
+        returns: false,
         phase: Phase::Hit,
         items: vec![ItemLayout {
             label: "x".to_string(),

@@ -4,7 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::user_host::{Folder, Running, gcc, list, refused, run, skipped, trace, unable};
+use super::user_host::{Folder, Running, gcc, list, refused, run, skipped, tool, trace, traced, unable};
+use ksnoop_jit::user::testing::{BASE, Made, TEXT};
 
 /// Three places of one probe: a floating point number, an integer, and both with another number of arguments.
 const REAL: &str = r#"
@@ -77,6 +78,32 @@ fn a_site_that_cant_be_read_is_told_and_left_out() {
             "demo:mixed(arg1=-1, argc=2)",
             "demo:mixed(arg1=-2, argc=3)"
         ]
+    );
+    // Who asks for what there is gets of each place what it has.
+    let traced = trace(&folder.0, &path, &[&format!("usdt:{path}:demo:mixed")]);
+    assert_eq!(
+        traced.events,
+        [
+            "demo:mixed(arg1=7)",
+            "demo:mixed(arg0=7, arg1=-1)",
+            "demo:mixed(arg0=8, arg1=-2, arg2=3)"
+        ]
+    );
+    assert!(
+        traced.stderr.contains("not all of `demo:mixed` is shown")
+            && traced.stderr.contains("floating point numbers are not fetched"),
+        "{}",
+        traced.stderr
+    );
+    // Of many probes those that the query fits.
+    let traced = trace(&folder.0, &path, &[&format!("usdt:{path}:demo:*(arg1)")]);
+    assert_eq!(traced.events.len(), 3);
+    assert!(
+        traced
+            .stderr
+            .contains("1 probes; left out: 1 the query does not fit"),
+        "{}",
+        traced.stderr
     );
     let traced = trace(&folder.0, &path, &[&format!("usdt:{path}:demo:mixed(arg2)")]);
     assert_eq!(traced.events, ["demo:mixed(arg2=3)"]);
@@ -194,4 +221,108 @@ fn places_have_semaphores_of_their_own() {
         assert_eq!(traced.printed, ["1 1"], "{way}: one of them is not watched");
     }
     assert_eq!(run(&folder, &path, &[]).trim(), "0 0");
+}
+
+/// What runs on another machine never runs here; it can still be looked at.
+#[test]
+fn a_program_for_another_machine_is_refused() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("foreign");
+    let own = cfg!(target_arch = "aarch64");
+    let (made, recipe) = if own {
+        (Made::x86_64(), "8@%rdi")
+    } else {
+        (Made::aarch64(), "8@x0")
+    };
+    let made = made
+        .function("work", TEXT + 16)
+        .site([TEXT, BASE, 0], "p", "n", recipe);
+    let path = folder.path("foreign");
+    std::fs::write(&path, made.bytes()).expect("a file");
+    for query in [
+        format!("usdt:{path}:p:n(arg0)"),
+        format!("uprobe:{path}:work()"),
+        format!("uprobe:{path}:w*"),
+    ] {
+        let said = refused(&[&query]);
+        assert!(said.contains("this machine is"), "{query}: {said}");
+        let out = tool(&["--dump-insns", &query]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+/// A semaphore may lie where the file has nothing, and a symbol in a recipe may be among those that were stripped.
+#[test]
+fn semaphores_in_bss_and_symbols_that_were_stripped() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("bss");
+    let source = r#"
+#define _SDT_HAS_SEMAPHORES 1
+#include <stdio.h>
+#include <unistd.h>
+#include <sys/sdt.h>
+unsigned short demo_watched_semaphore;
+int main(void) {
+    volatile unsigned short *now = &demo_watched_semaphore;
+    putchar('b'); fflush(stdout);
+    for (int n = 0; n < 3000 && !*now; n++) usleep(10000);
+    DTRACE_PROBE1(demo, watched, *now);
+    return 0;
+}
+"#;
+    let path = gcc(&folder.0, source, "watched", &["-O1"]).display().to_string();
+    let running = Running::start(&mut Command::new(&path));
+    let pid = running.pid().to_string();
+    let query = format!("usdt:{path}:demo:watched(arg0)");
+    let traced = traced(&folder.0, &["-p", &pid, "-n", "1", "--for", "20", &query]);
+    assert_eq!(traced.events, ["demo:watched(arg0=1)"], "{}", traced.stderr);
+    // Who starts later clears it, which is told.
+    assert!(
+        traced.stderr.contains("cleared when a program starts"),
+        "{}",
+        traced.stderr
+    );
+    let source = r#"
+#include <sys/sdt.h>
+static int counter;
+int main(void) {
+    __asm__ volatile("" ::: "memory");
+    counter = 41;
+    __asm__ volatile(
+        "990: nop\n.pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 992f-991f,994f-993f,3\n"
+        "991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b,_.stapsdt.base,0\n"
+        ".asciz \"demo\"\n.asciz \"glob\"\n.asciz \"-4@counter(%%rip)\"\n994: .balign 4\n.popsection\n" ::: "memory");
+    DTRACE_PROBE(demo, other);
+    return counter - 41;
+}
+"#;
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let path = gcc(&folder.0, source, "symbols", &["-O0"]).display().to_string();
+    let query = format!("usdt:{path}:demo:glob(arg0)");
+    assert_eq!(trace(&folder.0, &path, &[&query]).events, ["demo:glob(arg0=41)"]);
+    run(
+        &folder,
+        "objcopy",
+        &["--only-keep-debug", "symbols", "symbols.debug"],
+    );
+    run(&folder, "strip", &["symbols"]);
+    let said = refused(&[&query]);
+    assert!(
+        said.contains("there is no symbol counter") && said.contains("can't be fetched"),
+        "{said}"
+    );
+    run(
+        &folder,
+        "objcopy",
+        &["--add-gnu-debuglink=symbols.debug", "symbols"],
+    );
+    assert_eq!(trace(&folder.0, &path, &[&query]).events, ["demo:glob(arg0=41)"]);
+    let all = list(&format!("usdt:{path}"));
+    assert!(!all.contains("can't be fetched"), "{all}");
 }

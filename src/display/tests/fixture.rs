@@ -133,6 +133,7 @@ pub(super) fn layout(phase: Phase, items: Vec<ItemLayout>) -> RecordLayout {
         query: 0,
         phase,
         items,
+        returns: false,
     }
 }
 

@@ -1,110 +1,138 @@
 //! Targets in programs: which functions and USDT probes are meant. In: a target, the programs that were read. Out: probes with
 //! their places; `uprobe` finds functions and `usdt` finds probes. Never reads a file.
 
+mod convention;
 mod uprobe;
 mod usdt;
 
-pub(super) use uprobe::uprobe;
-pub(super) use usdt::{leave_out, usdt};
+pub(super) use convention::in_one_register;
 
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, TargetKind};
 use crate::typed::{Event, Expr, ExprKind, Probe, UserProbe};
 use crate::types::Types;
-use crate::user::{Function, Image, Images, is_pattern};
+use crate::user::{Image, Images};
+
+use super::{Limits, Resolved};
 
 type Refused = Box<Diagnostic>;
 
-/// The targets that a target with patterns stands for: one for each function or probe. Others stand for themselves.
-pub fn expand(query: &ast::Query, images: &Images) -> Vec<ast::Query> {
-    let with = |kind: TargetKind| {
-        let mut one = query.clone();
-        one.target.kind = kind;
-        one
-    };
-    let named = |ident: &ast::Ident, name: &str| ast::Ident {
-        node: name.to_string(),
-        span: ident.span,
-    };
-    let found: Vec<ast::Query> = match &query.target.kind {
-        TargetKind::Uprobe { binary, symbol } if is_pattern(&symbol.node) => {
-            let Some(Ok(image)) = images.get(&binary.node) else {
-                return vec![query.clone()];
-            };
-            // Of a version that is asked for only that one is meant.
-            let with_version = symbol.node.contains('@');
-            let name = |function: &Function| match &function.version {
-                Some(version) if with_version => format!("{}@{version}", function.name),
-                Some(_) | None => function.name.clone(),
-            };
-            let mut found: Vec<(u64, usize, String)> = image
-                .functions_named(&symbol.node)
-                .into_iter()
-                .filter(|function| !function.indirect && image.code_offset(function.address).is_some())
-                .map(|function| (function.address, function.name.len(), name(function)))
-                .collect();
-            // Of the names that one function has, the shortest is its own: others have prefixes.
-            found.sort_unstable();
-            found.dedup_by_key(|(address, _, _)| *address);
-            let mut names: Vec<String> = found.into_iter().map(|(_, _, name)| name).collect();
-            names.sort_unstable();
-            names.dedup();
-            names
-                .into_iter()
-                .map(|name| {
-                    with(TargetKind::Uprobe {
-                        binary: binary.clone(),
-                        symbol: named(symbol, &name),
-                    })
-                })
-                .collect()
-        }
-        TargetKind::Usdt {
-            binary,
-            provider,
-            name,
-        } if is_pattern(&provider.node) || is_pattern(&name.node) => {
-            let Some(Ok(image)) = images.get(&binary.node) else {
-                return vec![query.clone()];
-            };
-            image
-                .probes_named(&provider.node, &name.node)
-                .into_iter()
-                .map(|probe| {
-                    with(TargetKind::Usdt {
-                        binary: binary.clone(),
-                        provider: named(provider, &probe.provider),
-                        name: named(name, &probe.name),
-                    })
-                })
-                .collect()
-        }
-        TargetKind::Uprobe { .. }
-        | TargetKind::Usdt { .. }
-        | TargetKind::Function { .. }
-        | TargetKind::Tracepoint { .. } => return vec![query.clone()],
-    };
-    // Nothing matches: who resolves the pattern as a name says so.
-    if found.is_empty() {
-        vec![query.clone()]
-    } else {
-        found
-    }
+/// What a target in programs stands for.
+#[derive(Debug, Default)]
+pub struct Meant {
+    /// Functions or USDT probes. Places of one name that take the same are one.
+    pub probes: Vec<Probe>,
+    /// What is odd.
+    pub warnings: Vec<Diagnostic>,
+    /// What is odd if a query reads arguments or what is returned.
+    pub doubts: Vec<Diagnostic>,
+}
+
+/// A query about programs, with a meaning for everything that its target stands for.
+#[derive(Debug)]
+pub struct All {
+    /// For each function or probe that it fits, at least one.
+    pub resolved: Vec<Resolved>,
+    /// What is odd about the target.
+    pub warnings: Vec<Diagnostic>,
+    /// How many functions or probes it does not fit: they have no such argument, or none that can be fetched.
+    pub unfit: usize,
 }
 
 /// The probes that a target in programs means, whatever a query would read there.
 ///
 /// # Errors
 /// What is wrong with the target.
-pub fn probes(query: &ast::Query, types: &Types, images: &Images) -> Result<Vec<Probe>, Vec<Diagnostic>> {
-    expand(query, images)
-        .iter()
-        .map(|one| super::target::resolve(&one.target, types, images).map_err(|diag| vec![*diag]))
-        .collect()
+pub fn probes(query: &ast::Query, types: &Types, images: &Images) -> Result<Meant, Vec<Diagnostic>> {
+    meant(query, types, images, false)
 }
 
-/// Which arguments can be fetched at no place.
-pub(super) fn missing(probe: &UserProbe) -> Vec<bool> {
+fn meant(
+    query: &ast::Query,
+    types: &Types,
+    images: &Images,
+    everything: bool,
+) -> Result<Meant, Vec<Diagnostic>> {
+    let meant = match &query.target.kind {
+        TargetKind::Uprobe { binary, symbol } => uprobe::probes(binary, symbol, types, images),
+        TargetKind::Usdt {
+            binary,
+            provider,
+            name,
+        } => usdt::probes(binary, provider, name, types, images, everything),
+        TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => {
+            unreachable!("bug in ksnoop-jit: a target of the kernel looked for in programs")
+        }
+    };
+    meant.map_err(|diag| vec![*diag])
+}
+
+/// Gives a query about programs its meaning, for each function or probe that its target stands for.
+///
+/// # Errors
+/// What is wrong with the target, or with the query for the first of them if it fits none.
+pub fn resolve_all(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    images: &Images,
+    limits: Limits,
+) -> Result<All, Vec<Diagnostic>> {
+    let Meant {
+        probes,
+        warnings,
+        doubts,
+    } = meant(query, types, images, query.items.is_none())?;
+    let mut all = All {
+        resolved: Vec::new(),
+        warnings,
+        unfit: 0,
+    };
+    let mut first_error = None;
+    let count = probes.len();
+    for probe in probes {
+        let fitted = super::resolve_for(text, query, types, limits, probe).and_then(|mut resolved| {
+            if let Probe::Usdt(usdt) = &mut resolved.query.probe {
+                let left = usdt::leave_out(usdt, &resolved.query.events, query.target.span, images)
+                    .map_err(|diag| vec![*diag])?;
+                resolved.warnings.extend(left);
+            }
+            Ok(resolved)
+        });
+        match fitted {
+            Ok(resolved) => all.resolved.push(resolved),
+            Err(diags) => {
+                all.unfit += 1;
+                first_error.get_or_insert(diags);
+            }
+        }
+    }
+    if let Some(mut diags) = first_error.filter(|_| all.resolved.is_empty()) {
+        diags.extend(all.warnings);
+        diags.extend(doubts);
+        return Err(diags);
+    }
+    assert!(
+        count > 0,
+        "bug in ksnoop-jit: a target that means nothing and is no mistake"
+    );
+    if all.resolved.iter().any(|one| reads_call(&one.query.events)) {
+        all.warnings.extend(doubts);
+    }
+    Ok(all)
+}
+
+/// Whether events read an argument or what is returned.
+fn reads_call(events: &[Event]) -> bool {
+    let mut reads = false;
+    for event in events {
+        event.walk(&mut |expr| reads |= matches!(expr.kind, ExprKind::Arg(_) | ExprKind::Return));
+    }
+    reads
+}
+
+/// Why arguments can be fetched at no place.
+pub(super) fn missing(probe: &UserProbe) -> Vec<Option<String>> {
     let fetched = |index: usize| {
         probe
             .sites
@@ -112,7 +140,7 @@ pub(super) fn missing(probe: &UserProbe) -> Vec<bool> {
             .any(|site| site.args.get(index).is_some_and(Option::is_some))
     };
     (0..probe.func.params.len())
-        .map(|index| !fetched(index))
+        .map(|index| (!fetched(index)).then(|| probe.reasons.get(index).cloned().unwrap_or_default()))
         .collect()
 }
 
@@ -127,12 +155,7 @@ pub fn used_arguments(events: &[Event]) -> Vec<usize> {
         }
     };
     for event in events {
-        for item in &event.items {
-            item.source.walk(&mut look);
-        }
-        for predicate in &event.predicates {
-            predicate.cond.walk(&mut look);
-        }
+        event.walk(&mut look);
     }
     used.sort_unstable();
     used

@@ -1,7 +1,7 @@
 //! USDT probes: their places, and of what types their arguments are. In: a target, a program. Out: a probe with its places. A
 //! place whose arguments can't be fetched is left out, and told; it is an error only if no place remains.
 
-use super::{Refused, did_you_mean, image, used_arguments};
+use super::{Meant, Refused, did_you_mean, image, used_arguments};
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast;
 use crate::span::Span;
@@ -9,43 +9,87 @@ use crate::suggest::nearest;
 use crate::typed::{Event, Probe, Site, UserProbe};
 use crate::types::{Func, Param, TypeId, Types};
 use crate::user::recipe::ARGS_MAX;
-use crate::user::{CallSite, Image, Images, Operand, Recipe, RecipeError, is_pattern};
+use crate::user::{CallSite, Image, Images, Operand, Problem, Recipe, RecipeError, is_pattern};
 
-/// A USDT probe, with all its places.
-pub(in crate::sema) fn usdt(
+/// The USDT probes that a target means, each with all its places. `everything`: the query has no items, so that what there is to show
+/// differs from place to place; those that have the same arguments are then a probe of their own.
+pub(super) fn probes(
     binary: &ast::Ident,
     provider: &ast::Ident,
     name: &ast::Ident,
     types: &Types,
     images: &Images,
-) -> Result<Probe, Refused> {
+    everything: bool,
+) -> Result<Meant, Refused> {
     let image = image(binary, images)?;
     let found = image.probes_named(&provider.node, &name.node);
-    let Some(probe) = found.first() else {
+    if found.is_empty() {
         return Err(unknown_probe(image, provider, name));
-    };
-    let count = probe
-        .sites
-        .iter()
-        .map(|site| site.recipes.len())
-        .max()
-        .unwrap_or(0);
+    }
+    let module = types.program_named(&binary.node).unwrap_or(Types::no_program());
+    let mut meant = Meant::default();
+    for probe in found {
+        let mut parts: Vec<Vec<&CallSite>> = Vec::new();
+        for site in &probe.sites {
+            let same = |part: &&mut Vec<&CallSite>| !everything || shown(part[0]) == shown(site);
+            match parts.iter_mut().find(same) {
+                Some(part) => part.push(site),
+                None => parts.push(vec![site]),
+            }
+        }
+        let called = format!("{}:{}", probe.provider, probe.name);
+        let cleared = |site: &CallSite| site.semaphore != 0 && image.is_cleared(site.semaphore);
+        if probe.sites.iter().any(cleared) {
+            meant.warnings.push(
+                Diagnostic::warning(
+                    Code::UnreadableSite,
+                    name.span,
+                    format!("the semaphore of `{called}` is cleared when a program starts"),
+                )
+                .label("so only programs that run already see that it is watched")
+                .help("it should be in a section of the file, as `.probes` is"),
+            );
+        }
+        for part in parts {
+            let probe = of_sites(&called, &part, module, binary, image);
+            meant.probes.push(Probe::Usdt(probe));
+        }
+    }
+    Ok(meant)
+}
+
+/// Which arguments a place has, and whether they can be fetched.
+fn shown(site: &CallSite) -> Vec<bool> {
+    site.recipes.iter().map(Result::is_ok).collect()
+}
+
+fn of_sites(called: &str, calls: &[&CallSite], module: u16, binary: &ast::Ident, image: &Image) -> UserProbe {
+    let count = calls.iter().map(|site| site.recipes.len()).max().unwrap_or(0);
     let mut params: Vec<Param> = (0..count.min(ARGS_MAX))
         .map(|index| Param {
             name: format!("arg{index}"),
-            ty: widest(&probe.sites, index),
+            ty: widest(calls, index),
+        })
+        .collect();
+    let mut reasons: Vec<String> = (0..params.len())
+        .map(|index| {
+            let mut wrong = calls.iter().filter_map(|site| {
+                let why = site.recipes.get(index)?.as_ref().err()?;
+                Some(format!("at {:#x}: {why}", site.address))
+            });
+            wrong.next().unwrap_or_default()
         })
         .collect();
     // Where places differ in how many arguments there are, that is an argument itself.
-    let counts_differ = probe.sites.iter().any(|site| site.recipes.len() != count);
+    let counts_differ = calls.iter().any(|site| site.recipes.len() != count);
     if counts_differ {
         params.push(Param {
             name: "argc".to_string(),
             ty: TypeId::integer(4, true),
         });
+        reasons.push(String::new());
     }
-    let sites = probe
-        .sites
+    let sites = calls
         .iter()
         .map(|site| {
             let mut args: Vec<Option<Recipe>> = (0..count.min(ARGS_MAX))
@@ -66,26 +110,26 @@ pub(in crate::sema) fn usdt(
             }
         })
         .collect();
-    let module = types.program_named(&binary.node).unwrap_or(Types::no_program());
-    let func = Func {
-        id: TypeId { module, id: 0 },
-        name: format!("{}:{}", probe.provider, probe.name),
-        params,
-        ret: TypeId::VOID,
-        variadic: false,
-    };
-    Ok(Probe::Usdt(UserProbe {
-        func,
+    UserProbe {
+        func: Func {
+            id: TypeId { module, id: 0 },
+            name: called.to_string(),
+            params,
+            ret: TypeId::VOID,
+            variadic: false,
+        },
         binary: binary.node.clone(),
         path: image.path.clone(),
         arch: image.arch,
         returns: false,
+        described: true,
+        reasons,
         sites,
-    }))
+    }
 }
 
 /// The type that holds what an argument can be at any place; void if it can be fetched at none.
-fn widest(sites: &[CallSite], index: usize) -> TypeId {
+fn widest(sites: &[&CallSite], index: usize) -> TypeId {
     let mut size = 0;
     let (mut some_signed, mut some_unsigned) = (0, 0);
     for recipe in sites
@@ -143,7 +187,8 @@ fn unknown_probe(image: &Image, provider: &ast::Ident, name: &ast::Ident) -> Ref
     Box::new(diag)
 }
 
-/// Leaves out the places at which an argument that the events use can't be fetched. Out: what is odd, as warnings.
+/// Leaves out the places at which an argument that the events use can't be fetched. Out: what is odd, as warnings: one for each
+/// cause.
 pub(in crate::sema) fn leave_out(
     probe: &mut UserProbe,
     events: &[Event],
@@ -152,7 +197,7 @@ pub(in crate::sema) fn leave_out(
 ) -> Result<Vec<Diagnostic>, Refused> {
     let used = used_arguments(events);
     let all = probe.sites.len();
-    let mut warnings = Vec::new();
+    let mut causes: Vec<Cause> = Vec::new();
     probe.sites.retain(|site| {
         let Some(index) = used
             .iter()
@@ -160,18 +205,19 @@ pub(in crate::sema) fn leave_out(
         else {
             return true;
         };
-        let why = match recipe_at(images, &probe.binary, site, *index) {
-            Some(Err(error)) => error.to_string(),
-            Some(Ok(_)) | None => format!("there is no arg{index}"),
+        let (problem, why) = match recipe_at(images, &probe.binary, site, *index) {
+            Some(Err(error)) => (Some(error.problem.clone()), error.to_string()),
+            Some(Ok(_)) | None => (None, format!("there is no arg{index}")),
         };
-        warnings.push(
-            Diagnostic::warning(
-                Code::UnreadableSite,
-                target,
-                format!("the call at {:#x} is left out", site.address),
-            )
-            .label(why),
-        );
+        let same = |cause: &&mut Cause| cause.problem == problem && (problem.is_some() || cause.why == why);
+        match causes.iter_mut().find(same) {
+            Some(cause) => cause.places.push(site.address),
+            None => causes.push(Cause {
+                problem,
+                why,
+                places: vec![site.address],
+            }),
+        }
         false
     });
     if probe.sites.is_empty() && all > 0 {
@@ -184,12 +230,51 @@ pub(in crate::sema) fn leave_out(
             ),
         )
         .label(format!("{all} calls, none can be read"));
-        for warning in warnings.iter().take(4) {
-            diag = diag.note(format!("{}: {}", warning.message, warning.label));
+        for cause in causes.iter().take(4) {
+            diag = diag.note(format!("{}: {}", cause.left_out(), cause.why));
         }
         return Err(Box::new(diag));
     }
-    Ok(warnings)
+    Ok(causes
+        .iter()
+        .map(|cause| {
+            Diagnostic::warning(Code::UnreadableSite, target, cause.left_out()).label(cause.why.clone())
+        })
+        .collect())
+}
+
+/// Why some places are left out.
+struct Cause {
+    /// What is wrong with the recipe; `None` if there is none.
+    problem: Option<Problem>,
+    /// The same in words, of the first of the places.
+    why: String,
+    places: Vec<u64>,
+}
+
+impl Cause {
+    fn left_out(&self) -> String {
+        const SHOWN: usize = 4;
+        match self.places.as_slice() {
+            [place] => format!("the call at {place:#x} is left out"),
+            places => {
+                let mut at: Vec<String> = places
+                    .iter()
+                    .take(SHOWN)
+                    .map(|place| format!("{place:#x}"))
+                    .collect();
+                if places.len() > SHOWN {
+                    at.push(format!("{} more places", places.len() - SHOWN));
+                }
+                let last = at.pop().unwrap_or_default();
+                format!(
+                    "the {} calls at {} and {last} are left out",
+                    places.len(),
+                    at.join(", ")
+                )
+            }
+        }
+    }
 }
 
 fn recipe_at<'i>(

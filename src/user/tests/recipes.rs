@@ -22,6 +22,7 @@ fn memory(base: Option<Register>, index: Option<Index>, offset: i64) -> Operand 
         index,
         offset,
         symbol: None,
+        low: false,
     })
 }
 
@@ -156,9 +157,9 @@ fn memory_of_x86_64() {
         "8@(rax)",
         "8@(%rax,%rbx,3)",
         "8@(%rax,%rbx,4,5)",
-        "8@8(%rip)",
+        "8@8(%rip,%rax)",
         "8@()",
-        "8@8",
+        "8@8()",
         "8@-(%rax)",
         "8@8-(%rax)",
         "8@(,,4)",
@@ -187,7 +188,7 @@ fn symbols_become_distances_from_the_call() {
     ] {
         let recipe = symbol(text);
         assert_eq!(recipe.symbol(), Some(name), "{text}");
-        let resolved = recipe.resolved(0x100, Arch::X86_64).expect(text);
+        let resolved = recipe.resolved(0x40_0100, 0x40_0000, Arch::X86_64).expect(text);
         let (Operand::Memory(address) | Operand::AddressOf(address)) = resolved.operand else {
             panic!("{text}");
         };
@@ -195,7 +196,62 @@ fn symbols_become_distances_from_the_call() {
         assert_eq!((address.offset, address.symbol), (0x100 + offset, None), "{text}");
     }
     // Only one base can be added.
-    assert_eq!(symbol("4@table(%rbx)").resolved(0, Arch::X86_64), None);
+    assert_eq!(symbol("4@table(%rbx)").resolved(0, 0, Arch::X86_64), None);
+}
+
+/// What libbpf knows too: the instruction pointer as a register, and addresses that are numbers.
+#[test]
+fn the_instruction_pointer_and_absolute_addresses() {
+    let ip = Arch::X86_64.instruction_pointer();
+    assert_eq!(
+        one("8@%rip", Arch::X86_64).expect("a register").operand,
+        Operand::Register(ip)
+    );
+    for (text, base, offset) in [
+        ("8@8(%rip)", Some(ip), 8),
+        ("8@(%rip)", Some(ip), 0),
+        ("8@0x601040", None, 0x60_1040),
+        ("4@123", None, 123),
+        ("-4@16+8", None, 24),
+    ] {
+        let recipe = one(text, Arch::X86_64).expect(text);
+        let wanted = Address {
+            base,
+            offset,
+            ..Address::default()
+        };
+        assert_eq!(recipe.operand, Operand::Memory(wanted), "{text}");
+    }
+}
+
+/// Of a symbol whose page is in a register the rest is known before the file is loaded.
+#[test]
+fn low_bits_of_symbols_on_aarch64() {
+    let x0 = register(Arch::Aarch64, "x0");
+    for (text, offset) in [
+        ("4@[x0, #:lo12:counter]", 0x234),
+        ("4@[x0, :lo12:counter]", 0x234),
+        ("4@[x0, #:lo12:counter+8]", 0x23c),
+        ("4@[x0, #:lo12:counter+0xe00]", 0x034),
+    ] {
+        let recipe = one(text, Arch::Aarch64).expect(text);
+        assert_eq!(recipe.symbol(), Some("counter"), "{text}");
+        let resolved = recipe.resolved(0x41_1234, 0x40_0000, Arch::Aarch64).expect(text);
+        let wanted = Address {
+            base: Some(x0),
+            offset,
+            ..Address::default()
+        };
+        assert_eq!(resolved.operand, Operand::Memory(wanted), "{text}");
+    }
+    for text in [
+        "4@[x0, #:lo12:counter, lsl 2]",
+        "4@[x0, #:lo12:8]",
+        "4@[x0, #:lo12:]",
+        "4@[x0, #:got_lo12:counter]",
+    ] {
+        assert!(one(text, Arch::Aarch64).is_err(), "{text}");
+    }
 }
 
 #[test]
