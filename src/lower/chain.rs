@@ -9,6 +9,7 @@
 
 use super::program::{Lower, layout, sees};
 use super::stash::{self, Keep, Plan};
+use super::user::Dispatch;
 use super::{Id, Lowered, ProgramKind, Target};
 use crate::compile::Way;
 use crate::ir::{
@@ -21,8 +22,11 @@ use crate::wire::{Phase, RecordLayout};
 
 /// So many functions a chain can have: each level adds to every program.
 pub const LEVELS_MAX: usize = 16;
-/// How far apart the frames of one stack can be (`THREAD_SIZE`, arch/x86/include/asm/page_64_types.h, which KASAN doubles).
+/// How far apart the frames of one stack of the kernel can be (`THREAD_SIZE`, arch/x86/include/asm/page_64_types.h, which KASAN
+/// doubles).
 const STACK_SIZE: i32 = 32 << 10;
+/// The same for a program's, which `ulimit -s` or the program itself may make as large as it likes.
+const USER_STACK_SIZE: i32 = 1 << 30;
 /// The most memory that all states take, in bytes, before there are fewer.
 const MEMORY: u32 = 8 << 20;
 /// Bytes of the state's key: the task; 0, or on a CPU's own stack the CPU's number from 1.
@@ -59,6 +63,15 @@ impl Chain {
             shared: false,
             keepers: 1,
         };
+        let mut all = levels.iter().flatten();
+        let in_program = |query: &&&typed::Query| query.probe.user().is_some();
+        let first = all.next().is_some_and(|query| in_program(&query));
+        if all.any(|query| in_program(&query) != first) {
+            return Err(
+                "stack mode takes functions of the kernel or of programs, not of both: they run on different stacks"
+                    .to_string(),
+            );
+        }
         let mut entries = Vec::new();
         for queries in levels {
             let mut most = 0;
@@ -137,7 +150,8 @@ pub fn lower(
         Way::Trampoline => (ProgramKind::Fentry, ProgramKind::Fexit),
         Way::TrampolineMulti => (ProgramKind::FentryMulti, ProgramKind::FexitMulti),
         Way::Kprobe => (ProgramKind::Kprobe, ProgramKind::Kretprobe),
-        Way::Session | Way::SessionMulti | Way::KprobeSession | Way::Uprobe | Way::UprobeSession => {
+        Way::Uprobe => (ProgramKind::Uprobe, ProgramKind::Uretprobe),
+        Way::Session | Way::SessionMulti | Way::KprobeSession | Way::UprobeSession => {
             return Err("stack mode has one program at entries and another at returns".to_string());
         }
     };
@@ -210,6 +224,11 @@ pub fn lower(
     if let Some(layout) = &mut exit_layout {
         layout.set_steps(&exit.steps);
     }
+    // All places of a function of a program have their arguments in the same registers.
+    let sites = query
+        .probe
+        .user()
+        .map_or_else(Vec::new, |probe| Dispatch::of_all(probe).served());
     // The return of the innermost function ends nothing: it has no place in the state.
     let returns = exit_event.is_some() || !step.innermost();
     let mut made = vec![Lowered {
@@ -217,7 +236,7 @@ pub fn lower(
         func: entry.finish(),
         layout: entry_layout,
         aggregate: None,
-        sites: Vec::new(),
+        sites: sites.clone(),
     }];
     if returns {
         made.push(Lowered {
@@ -225,7 +244,7 @@ pub fn lower(
             func: exit.finish(),
             layout: exit_layout,
             aggregate: None,
-            sites: Vec::new(),
+            sites,
         });
     }
     Ok(made)
@@ -376,9 +395,9 @@ impl Step<'_> {
             .iter()
             .any(|name| self.chain.functions[self.level].contains(name));
         let (above, limit) = if same {
-            (lower.b.add(above, -1), STACK_SIZE - 1)
+            (lower.b.add(above, -1), lower.stack_size() - 1)
         } else {
-            (above, STACK_SIZE)
+            (above, lower.stack_size())
         };
         lower.b.branch(CmpOp::Uge, Bits::W64, above, limit, end, go_on);
         lower.b.switch_to(go_on);
@@ -390,10 +409,8 @@ impl Step<'_> {
         let above = self.distance(lower, state, self.level, frame);
         // At the very same place the other one can't be there any more.
         let above = lower.b.add(above, -1);
-        let (go_on, end) = (lower.b.block(""), lower.end);
-        lower
-            .b
-            .branch(CmpOp::Ult, Bits::W64, above, STACK_SIZE - 1, end, go_on);
+        let (go_on, end, size) = (lower.b.block(""), lower.end, lower.stack_size());
+        lower.b.branch(CmpOp::Ult, Bits::W64, above, size - 1, end, go_on);
         lower.b.switch_to(go_on);
     }
 
@@ -470,6 +487,14 @@ impl Step<'_> {
 }
 
 impl Lower<'_> {
+    /// How far apart the frames of one stack can be.
+    fn stack_size(&self) -> i32 {
+        match self.query.probe.user() {
+            Some(_) => USER_STACK_SIZE,
+            None => STACK_SIZE,
+        }
+    }
+
     /// The key of the state of this task on this stack.
     fn chain_key(&mut self, frame: Value) -> Slot {
         let key = self.b.slot(KEY);
@@ -478,6 +503,11 @@ impl Lower<'_> {
         let task = self.call(Helper::GetCurrentTask, &[]);
         let at = self.b.slot_addr(key);
         self.b.store(Width::B8, at, 0, task);
+        if self.query.probe.user().is_some() {
+            let own = self.b.iconst(0);
+            self.b.store(Width::B8, at, 8, own);
+            return key;
+        }
         // Interrupts run on stacks of the CPU's.
         self.b.at(None, "on the task's own stack?");
         let (own, other) = (self.b.block("its own"), self.b.block("the CPU's"));

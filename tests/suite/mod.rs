@@ -21,6 +21,7 @@ mod reference;
 mod running;
 mod strings;
 mod terminal;
+mod user_chain;
 mod user_functions;
 mod user_host;
 mod user_instructions;
