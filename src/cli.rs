@@ -53,7 +53,7 @@ pub(crate) struct Cli {
     #[arg(short = 'c', long, value_name = "CMD")]
     pub(crate) command: Option<String>,
     /// Print what is aggregated so far after every so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     pub(crate) interval: Option<std::time::Duration>,
     /// Keys that an aggregation has room for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
@@ -186,7 +186,7 @@ pub(crate) enum Time {
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum When {
-    /// On a terminal, unless NO_COLOR is set
+    /// On a terminal, unless NO_COLOR is set and not empty
     Auto,
     /// Always
     Always,
@@ -243,6 +243,18 @@ pub(crate) enum Command {
     Help,
 }
 
+impl When {
+    /// Whether there are colours in what goes to a terminal, or elsewhere.
+    pub(crate) fn applies(self, to_terminal: bool) -> bool {
+        match self {
+            When::Always => true,
+            When::Never => false,
+            // NO_COLOR counts if it is there and not empty (no-color.org).
+            When::Auto => to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+}
+
 impl Cli {
     /// The command and its words. As in ksnoop a command may be cut short, and no command means to trace.
     pub(crate) fn command_words(&self) -> (Command, &[String]) {
@@ -274,4 +286,12 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
         .parse()
         .map_err(|_| "expected a number of seconds".to_string())?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a usable time".to_string())
+}
+
+/// A time in which something can happen.
+fn some_seconds(text: &str) -> Result<std::time::Duration, String> {
+    match seconds(text)? {
+        std::time::Duration::ZERO => Err("expected more than 0 seconds".to_string()),
+        some => Ok(some),
+    }
 }

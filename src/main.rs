@@ -107,11 +107,7 @@ fn complain(text: &str) {
 
 /// Tells all diagnostics of a query.
 fn tell(cli: &Cli, text: &str, diags: &[Diagnostic]) {
-    let color = match cli.color {
-        cli::When::Always => true,
-        cli::When::Never => false,
-        cli::When::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-    };
+    let color = cli.color.applies(std::io::stderr().is_terminal());
     for diag in diags {
         complain(&diag::render(text, diag, color));
         if diag.severity == Severity::Error {

@@ -191,7 +191,8 @@ impl Calls {
             Notice::Lost { name, count, .. } => (format!("{name}: events lost"), Some(*count)),
             Notice::Faults { name, count, .. } => (format!("{name}: faults in predicates"), Some(*count)),
             Notice::Error { message, .. } => (format!("error: {message}"), None),
-            Notice::End { .. } => return,
+            // A trace has no place for what is aggregated.
+            Notice::Uncounted { .. } | Notice::End { .. } => return,
         };
         self.separate(out);
         out.push_str("{\"ph\":\"i\",\"s\":\"g\",\"name\":");

@@ -46,7 +46,7 @@ use text::TextSink;
 use time::Stamper;
 use walk::{ItemPlan, Walker};
 
-pub use notice::Notice;
+pub use notice::{Notice, Uncounted};
 pub use time::{Clock, Stamp};
 
 /// How events are written.
@@ -256,6 +256,31 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Appends what stands before all that is aggregated up to a time of the monotonic clock, in nanoseconds, where that is printed several
+    /// times: a line of text with the number of this time, from 1. JSON has it behind the rows.
+    pub fn begin_interval(&mut self, number: u64, time: u64, out: &mut String) {
+        match self.options.format {
+            Layout::Text | Layout::Compact => {
+                self.stamp.clear();
+                self.stamper.text(&mut self.stamp, time);
+                out.push_str(&format!("--- {number}: {} ---\n", self.stamp.trim_start()));
+            }
+            Layout::Json | Layout::Chrome => {}
+        }
+    }
+
+    /// Appends what stands behind all that is aggregated up to a time: an object with its number, from 1. Text has none.
+    pub fn end_interval(&mut self, number: u64, time: u64, out: &mut String) {
+        match self.options.format {
+            Layout::Json => {
+                self.stamp.clear();
+                self.stamper.json(&mut self.stamp, time);
+                notice::interval(number, &self.stamp, out);
+            }
+            Layout::Text | Layout::Compact | Layout::Chrome => {}
+        }
+    }
+
     /// Appends what a thread and its process are called, in a trace. The other formats have no place for it.
     pub fn thread(&mut self, thread: &Thread<'_>, out: &mut String) {
         match self.options.format {
@@ -328,6 +353,7 @@ impl<'a> Printer<'a> {
             shapes: &mut self.shapes,
             options: &self.options,
             symbols,
+            pid: Some(event.pid),
             sink,
             format: None,
             budget: 0,

@@ -29,6 +29,17 @@ pub enum Notice<'x> {
         /// How many.
         count: u64,
     },
+    /// So many hits of a query that aggregates, all in all, were counted nowhere.
+    Uncounted {
+        /// The function or tracepoint.
+        name: &'x str,
+        /// Which of the queries it belongs to.
+        query: usize,
+        /// How many.
+        count: u64,
+        /// Why.
+        reason: Uncounted,
+    },
     /// Something went wrong.
     Error {
         /// The stable code of a mistake in a query.
@@ -49,12 +60,33 @@ pub enum Notice<'x> {
     },
 }
 
+/// Why a hit was not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncounted {
+    /// There was no room for its key.
+    Keys,
+    /// A pointer in a key or a value was bad.
+    Fault,
+}
+
 impl Notice<'_> {
     /// Appends the notice as a line of JSON.
     pub fn json(&self, out: &mut String) {
         match self {
             Notice::Lost { name, query, count } => counted(out, "lost", name, *query, *count),
             Notice::Faults { name, query, count } => counted(out, "faults", name, *query, *count),
+            Notice::Uncounted {
+                name,
+                query,
+                count,
+                reason,
+            } => {
+                counted(out, "uncounted", name, *query, *count);
+                out.push_str(match reason {
+                    Uncounted::Keys => ",\"reason\":\"keys\"",
+                    Uncounted::Fault => ",\"reason\":\"fault\"",
+                });
+            }
             Notice::Error { code, message, place } => {
                 out.push_str("{\"type\":\"error\",\"message\":");
                 json::string(out, message);
@@ -150,6 +182,15 @@ pub(super) fn start(
         out.push_str("]}");
     }
     out.push_str("]}\n");
+}
+
+/// Appends the object that ends what was aggregated up to a time, which is JSON already.
+pub(super) fn interval(number: u64, stamp: &str, out: &mut String) {
+    out.push_str("{\"type\":\"interval\"");
+    field(out, "number", number);
+    out.push_str(",\"time\":");
+    out.push_str(stamp);
+    out.push_str("}\n");
 }
 
 /// What JSON calls the time of a call at which an event is made.

@@ -9,6 +9,7 @@ use super::leaf::err_ptr;
 use super::shape::{Enum, Hint, Shape, ShapeKind};
 use super::sink::{Leaf, Sink, Tail};
 use super::walk::{Place, Walker};
+use super::{Place as Location, Symbol};
 
 impl<'w, S: Sink> Walker<'w, '_, S> {
     /// Shows memory as a whole if the format says so.
@@ -75,13 +76,14 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
         }
     }
 
-    /// A string of `full` bytes, the first of which are `bytes`.
+    /// A string of `full` bytes, the first of which are `bytes`; `filled` if there may be more of it, as reading ended there.
     pub(super) fn text<'x>(&self, bytes: &'x [u8], full: u32, filled: bool) -> Leaf<'x> {
         let shown = escape::cut_at(bytes, self.options.max_string as usize);
-        let tail = if shown < full as usize {
-            Tail::Of(full)
-        } else if filled {
+        let tail = if filled {
+            // How long the string is nobody has seen.
             Tail::Maybe
+        } else if shown < full as usize {
+            Tail::Of(full)
         } else {
             Tail::Whole
         };
@@ -134,7 +136,7 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
             ShapeKind::Pointer { function } => match (address, err_ptr(address)) {
                 (0, _) => Leaf::Null,
                 (_, Some(number)) => Leaf::ErrPtr(number),
-                (_, None) if *function => Leaf::Symbol(address, self.symbols.resolve(address)),
+                (_, None) if *function => Leaf::Symbol(address, self.symbol(address)),
                 (_, None) if address >= IMAGE => self.in_image(address, Leaf::Pointer(address)),
                 (_, None) => Leaf::Pointer(address),
             },
@@ -143,6 +145,21 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
             }
         };
         self.sink.leaf(cast, leaf);
+    }
+
+    /// The symbol at an address, of the kernel or of the record's process.
+    fn symbol<'x>(&self, address: u64) -> Option<Symbol<'x>>
+    where
+        'w: 'x,
+    {
+        let symbols = self.symbols;
+        match self.pid {
+            Some(pid) if (1..USER_END).contains(&address) => match symbols.resolve_user(pid, address) {
+                Location::Symbol(symbol) => Some(symbol),
+                Location::Mapped { .. } | Location::Unknown | Location::Gone => None,
+            },
+            Some(_) | None => symbols.resolve(address),
+        }
     }
 
     /// An address of the kernel's image, where symbols are; `otherwise` if none is near.
@@ -185,7 +202,7 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
             Format::Octal => Leaf::Octal(raw),
             Format::Binary => Leaf::Binary(raw),
             Format::Char => Leaf::Char(raw as u8),
-            Format::Symbol => Leaf::Symbol(raw as u64, self.symbols.resolve(raw as u64)),
+            Format::Symbol => Leaf::Symbol(raw as u64, self.symbol(raw as u64)),
             Format::Errno => Leaf::Errno(sign_extend(raw, width)),
             Format::BigEndian if whole => {
                 let swapped = memory
@@ -208,6 +225,9 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
         true
     }
 }
+
+/// Addresses of processes lie below this on x86-64, with page tables of five levels (Documentation/arch/x86/x86_64/mm.rst).
+const USER_END: u64 = 1 << 56;
 
 /// From here on up there are only the kernel's image and its modules on x86-64: pointers to there have symbols.
 const IMAGE: u64 = 0xffff_ffff_8000_0000;

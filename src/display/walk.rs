@@ -34,6 +34,8 @@ pub(super) struct Walker<'w, 'a, S> {
     pub(super) options: &'w Options,
     /// Where symbols come from.
     pub(super) symbols: &'w dyn Symbols,
+    /// The process that a record is of, where its addresses can have symbols too.
+    pub(super) pid: Option<u32>,
     /// Who is told.
     pub(super) sink: S,
     /// The format of the item that is shown now.

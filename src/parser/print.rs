@@ -52,7 +52,7 @@ impl Display for Item {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let expr = self.expr.to_string();
         if let Some(label) = &self.label {
-            // `=~` would be one token.
+            // `=~` would be one token where a pattern follows.
             let space = if expr.starts_with('~') { " " } else { "" };
             write!(f, "{}={space}", label.node)?;
         }

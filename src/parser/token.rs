@@ -25,10 +25,24 @@ pub(super) fn tokenize(src: &str, from: usize) -> Vec<Token> {
         if let Tok::Bad(diagnostic) = &mut kind {
             shift(diagnostic, start as u32);
         }
-        tokens.push(Token {
-            kind,
-            span: Span::new(start, end),
+        let label_ends = tokens.as_slice().last_chunk().is_some_and(|last| {
+            kind == Tok::Punct(Punct::Op(BinaryOp::Match)) && is_label(last, start) && !is_pattern(after)
         });
+        if label_ends {
+            tokens.push(Token {
+                kind: Tok::Punct(Punct::Assign),
+                span: Span::new(start, start + 1),
+            });
+            tokens.push(Token {
+                kind: Tok::Punct(Punct::Tilde),
+                span: Span::new(start + 1, end),
+            });
+        } else {
+            tokens.push(Token {
+                kind,
+                span: Span::new(start, end),
+            });
+        }
         rest = after.trim_start();
     }
     let end = src.trim_end().len().max(from);
@@ -37,6 +51,17 @@ pub(super) fn tokenize(src: &str, from: usize) -> Vec<Token> {
         span: Span::new(end, end),
     });
     tokens
+}
+
+/// Whether an item begins with these two tokens of which the second can be a label, as it ends just before `at`.
+fn is_label([before, name]: &[Token; 2], at: usize) -> bool {
+    let begins = matches!(before.kind, Tok::Punct(Punct::LParen | Punct::Comma));
+    begins && name.kind == Tok::Name && name.span.end as usize == at
+}
+
+/// Whether what follows `=~` may be meant as a pattern: one in quotes, or what stands apart. `a=~0` gives a label.
+fn is_pattern(after: &str) -> bool {
+    !after.starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '(' | '*' | '-' | '~'))
 }
 
 /// A token and where it is.

@@ -338,7 +338,8 @@ impl Sema<'_> {
         }
     }
 
-    /// The operands of a predicate are shown, but for constants, each once. What is compared with an address is shown as one.
+    /// The operands of a predicate are shown, but for constants, each once. What is compared with a text or an
+    /// address is shown as one.
     fn operands(
         &mut self,
         expr: &ast::Expr,
@@ -390,8 +391,11 @@ impl Sema<'_> {
         }
     }
 
-    /// How the other side of a comparison with this is best shown, if that is an address literal.
+    /// How the other side of a comparison with this is best shown, if this is a text or an address literal.
     fn format_beside(&mut self, expr: &ast::Expr) -> Option<Format> {
+        if let Ast::Str(_) = &expr.kind {
+            return Some(Format::String);
+        }
         let Ast::Call { func, .. } = &expr.kind else {
             return None;
         };

@@ -92,7 +92,8 @@ impl Sema<'_> {
         }
         // A condition is a key as well: whether it holds.
         let mut item = self.labelled(expr, name, format, span)?;
-        let string = self.limits.string.min(KEY_STRING);
+        // No character more than is shown: rows that look the same are the same.
+        let string = self.limits.string.saturating_sub(1).clamp(2, KEY_STRING);
         item.value = match (&item.source, item.value) {
             // The same for all functions of a query, so that their keys can be put together.
             (Source::Literal(text), _) => ValueLayout::String {

@@ -162,8 +162,70 @@ impl Sema<'_> {
         }
     }
 
-    /// Whether strings are made of it: `char` of either sign, also `unsigned char` if it is called so (file names are made
-    /// of that); a `u8` is a number.
+    /// Whether a pointer to it is shown as the string that lies there. That is what `char *` means; an `unsigned char *` leads
+    /// to bytes of any kind (`skb->data`, `dev->dev_addr`), unless what holds it is a name (`struct qstr.name`).
+    pub(super) fn is_shown_as_text(&self, pointer: &Expr, to: &CType) -> bool {
+        match to {
+            CType::Btf(id) => match self.types.get(self.types.strip_mods(*id)) {
+                Type::Int(int) => int.is_char || (self.is_char(to) && self.is_name(pointer)),
+                Type::Typedef(_) => self.is_char(to),
+                Type::Void
+                | Type::Float { .. }
+                | Type::Ptr(_)
+                | Type::Array { .. }
+                | Type::Struct(_)
+                | Type::Union(_)
+                | Type::Enum(_)
+                | Type::Fwd { .. }
+                | Type::Const(_)
+                | Type::Volatile(_)
+                | Type::Restrict(_)
+                | Type::TypeTag { .. }
+                | Type::Func { .. }
+                | Type::FuncProto { .. }
+                | Type::Other => false,
+            },
+            CType::Int { bytes, signed } => *bytes == 1 && *signed,
+            CType::Void | CType::Bool | CType::Ptr(_) => false,
+        }
+    }
+
+    /// Whether the member or argument that is read is called a name.
+    fn is_name(&self, pointer: &Expr) -> bool {
+        match &pointer.kind {
+            ExprKind::AsUser(inner) => self.is_name(inner),
+            ExprKind::Load(place) => place
+                .path
+                .as_ref()
+                .is_some_and(|path| path.text.ends_with("name")),
+            ExprKind::Arg(index) => self
+                .params
+                .get(*index)
+                .is_some_and(|param| param.name.ends_with("name")),
+            ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Convert(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::AddrOf(_)
+            | ExprKind::Const(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::StrCompare { .. }
+            | ExprKind::BytesCompare { .. }
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_) => false,
+        }
+    }
+
+    /// Whether it can be taken for a string: `char` of either sign, also `unsigned char` if it is called so (file names are
+    /// made of that); a `u8` is a number.
     pub(super) fn is_char(&self, ty: &CType) -> bool {
         match ty {
             CType::Btf(id) => match self.types.get(self.types.strip_mods(*id)) {

@@ -75,7 +75,7 @@ impl Sema<'_> {
                     })
                 }
                 _ => {
-                    let value = self.pointee_layout(&expr.ty, format);
+                    let value = self.pointee_layout(&expr, format);
                     let expr = self.pointing(expr, &value);
                     (expr.ty.clone(), Source::Value(expr), value)
                 }
@@ -162,8 +162,8 @@ impl Sema<'_> {
     }
 
     /// What follows a pointer in the record.
-    fn pointee_layout(&self, ty: &CType, format: Option<Format>) -> ValueLayout {
-        let Class::Ptr(to) = class(self.types, ty) else {
+    fn pointee_layout(&self, pointer: &Expr, format: Option<Format>) -> ValueLayout {
+        let Class::Ptr(to) = class(self.types, &pointer.ty) else {
             return ValueLayout::Scalar;
         };
         let capacity = self.limits.string;
@@ -182,7 +182,7 @@ impl Sema<'_> {
                 | Format::BigEndian,
             ) => return ValueLayout::Scalar,
         }
-        if self.is_char(&to) {
+        if self.is_shown_as_text(pointer, &to) {
             return ValueLayout::String { capacity };
         }
         let CType::Btf(pointee) = to else {

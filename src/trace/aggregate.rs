@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ksnoop_jit::display::{AggregatePrinter, Options, RawRow, Symbols};
+use ksnoop_jit::display::{AggregatePrinter, Options, RawRow, Symbols, Uncounted};
 use ksnoop_jit::lower;
 use ksnoop_jit::types::Types;
-use ksnoop_jit::wire::AggregateLayout;
+use ksnoop_jit::wire::{self, AggregateLayout};
 use ksnoop_jit_runtime as runtime;
 use runtime::Maps;
 
@@ -35,9 +35,7 @@ impl<'a> Aggregates<'a> {
         maps: &Maps,
     ) -> Aggregates<'a> {
         let layouts: Vec<AggregateLayout> = running.flat_map(|one| one.aggregates.clone()).collect();
-        let interval = cli
-            .interval
-            .filter(|interval| !interval.is_zero() && !layouts.is_empty());
+        let interval = cli.interval.filter(|_| !layouts.is_empty());
         Aggregates {
             types,
             layouts,
@@ -119,34 +117,86 @@ impl<'a> Aggregates<'a> {
         Ok(())
     }
 
-    /// Tells what was not counted.
-    pub(super) fn complain(&self) -> Result<(), Failure> {
-        let mut told = BTreeSet::new();
-        for layout in self.layouts.iter().filter(|layout| told.insert(layout.query)) {
-            let counter = |which: u32| -> Result<u64, Failure> {
-                match self
-                    .maps
-                    .percpu_u64(lower::MISSED, 2 * layout.query as u32 + which)
-                {
-                    Ok(all) => Ok(all.iter().sum()),
-                    Err(runtime::RuntimeError::NoSuch { .. }) => Ok(0),
-                    Err(error) => Err(error.into()),
-                }
-            };
-            let (full, faults) = (counter(0)?, counter(1)?);
-            let name = layout.names.first().map_or("", String::as_str);
-            if full > 0 {
-                let (_, _, keys) = self.maps.shape(&layout.map)?;
-                complain(&format!(
-                    "{name}: {full} hits were not counted, there is room for {keys} keys (--max-keys makes more)"
-                ));
-            }
-            if faults > 0 {
-                complain(&format!(
-                    "{name}: {faults} hits were not counted, a pointer in a key or value was bad"
-                ));
+    /// Whether there is anything to be printed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.layouts.is_empty()
+    }
+
+    /// Whether it is printed before the end as well.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.interval.is_some() && !self.folded
+    }
+
+    /// How many hits have been counted up to now.
+    pub(super) fn hits(&self) -> Result<u64, Failure> {
+        let mut hits = 0u64;
+        for layout in &self.layouts {
+            let at = wire::HITS as usize;
+            for (_, values) in self.maps.entries(&layout.map)? {
+                let counted = values
+                    .chunks(layout.value_size.max(8) as usize)
+                    .filter_map(|value| value.get(at..)?.first_chunk())
+                    .map(|word| u64::from_ne_bytes(*word));
+                hits = counted.fold(hits, u64::saturating_add);
             }
         }
-        Ok(())
+        Ok(hits)
+    }
+
+    /// What was not counted, by query and reason.
+    pub(super) fn uncounted(&self) -> Result<Vec<Missing>, Failure> {
+        let mut told = BTreeSet::new();
+        let mut all = Vec::new();
+        for layout in self.layouts.iter().filter(|layout| told.insert(layout.query)) {
+            for (which, reason) in [(0, Uncounted::Keys), (1, Uncounted::Fault)] {
+                let counter = 2 * layout.query as u32 + which;
+                let count = match self.maps.percpu_u64(lower::MISSED, counter) {
+                    Ok(all) => all.iter().sum(),
+                    Err(runtime::RuntimeError::NoSuch { .. }) => 0,
+                    Err(error) => return Err(error.into()),
+                };
+                if count > 0 {
+                    let (_, _, keys) = self.maps.shape(&layout.map)?;
+                    all.push(Missing {
+                        name: layout.names.first().cloned().unwrap_or_default(),
+                        query: layout.query,
+                        count,
+                        reason,
+                        keys,
+                    });
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Hits that were not counted.
+pub(super) struct Missing {
+    /// The function or tracepoint.
+    pub(super) name: String,
+    /// Which of the queries.
+    pub(super) query: usize,
+    /// How many.
+    pub(super) count: u64,
+    /// Why.
+    pub(super) reason: Uncounted,
+    /// How many keys there is room for.
+    keys: u32,
+}
+
+impl Missing {
+    /// Tells it on stderr.
+    pub(super) fn complain(&self) {
+        let Missing { name, count, .. } = self;
+        let hits = if *count == 1 { "hit was" } else { "hits were" };
+        let why = match self.reason {
+            Uncounted::Keys => {
+                let keys = if self.keys == 1 { "key" } else { "keys" };
+                format!("there is room for {} {keys} (--max-keys makes more)", self.keys)
+            }
+            Uncounted::Fault => "a pointer in a key or value was bad".to_string(),
+        };
+        complain(&format!("{name}: {count} {hits} not counted, {why}"));
     }
 }

@@ -5,11 +5,18 @@ use ksnoop_jit::typed;
 use ksnoop_jit::wire::ValueLayout;
 
 use super::targets::Asked;
-use crate::cli::{Cli, Format};
+use crate::cli::{Cli, Format, Time};
 use crate::{Failure, complain};
 
 /// Refuses options that the queries leave nothing to do for.
 pub(super) fn check(cli: &Cli, asked: &[Asked]) -> Result<(), Failure> {
+    let refuse = |why: &str| {
+        complain(&format!("ksnoop-jit: {why}"));
+        Err(Failure::Query)
+    };
+    if cli.format == Format::Chrome && cli.time != Time::Monotonic {
+        return refuse("a trace has a clock of its own: leave `--time` away with `--format chrome`");
+    }
     // A query that waits for its module has no meaning yet.
     if asked.iter().any(|one| one.families.is_empty()) {
         return Ok(());
@@ -19,10 +26,6 @@ pub(super) fn check(cli: &Cli, asked: &[Asked]) -> Result<(), Failure> {
             .iter()
             .flat_map(|one| &one.families)
             .map(|family| &family.query)
-    };
-    let refuse = |why: &str| {
-        complain(&format!("ksnoop-jit: {why}"));
-        Err(Failure::Query)
     };
     let aggregates = |query: &typed::Query| query.aggregate.is_some();
     if cli.format == Format::Chrome && queries().any(aggregates) {

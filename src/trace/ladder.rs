@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use ksnoop_jit::compile::{self, Artifact, CompileError, Job};
+use ksnoop_jit::ctype::CType;
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::typed::{self, Probe};
-use ksnoop_jit::types::Types;
-use ksnoop_jit::wire::{AggregateLayout, RecordLayout, ValueLayout};
+use ksnoop_jit::types::{Type, Types};
+use ksnoop_jit::wire::{AggregateLayout, Format, RecordLayout, ValueLayout};
 use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
@@ -34,6 +35,19 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Whether there may be addresses in what is shown that have symbols: pointers to functions, in structs too.
+    pub(super) fn shows_addresses(&self, types: &Types) -> bool {
+        let mut shown = self.layouts.iter().flat_map(|layout| &layout.items);
+        shown.any(|item| match item.value {
+            ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => true,
+            ValueLayout::Scalar => {
+                item.format == Some(Format::Symbol)
+                    || matches!(item.ty, CType::Btf(id) if matches!(types.get_stripped(id), Type::Ptr(_)))
+            }
+            ValueLayout::String { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. } => false,
+        })
+    }
+
     /// Whether there are stacks of processes in what it tells.
     pub(super) fn has_user_stacks(&self) -> bool {
         let shown = self.layouts.iter().flat_map(|layout| &layout.items);

@@ -205,7 +205,9 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
         }
         told = running.len();
         let layouts: Vec<RecordLayout> = running.iter().flat_map(|(_, one)| one.layouts.clone()).collect();
-        let users = running.iter().any(|(_, one)| one.has_user_stacks());
+        let users = running.iter().any(|(index, one)| {
+            one.has_user_stacks() || (asked[*index].in_program() && one.shows_addresses(&types))
+        });
         let mut output = match carried.take() {
             Some(carried) => Output::resume(cli, &types, &layouts, carried, users),
             None => {
@@ -321,7 +323,8 @@ fn finish(
     let missed = missed(cli, asked, &loaded)?;
     let lost = counters(maps, asked, LOST)?;
     let faults = counters(maps, asked, FAULTS)?;
-    let summary = output.finish(&lost, &faults)?;
+    let uncounted = output.uncounted()?;
+    let summary = output.finish(&lost, &faults, &uncounted)?;
     for (name, count) in lost.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(
             "{name}: {count} events lost, the buffer was full (-P makes it larger)"
@@ -352,7 +355,7 @@ fn finish(
             "{name}: in {count} predicates a pointer was bad, so they did not hold"
         ));
     }
-    output.complain_of_aggregates()?;
+    uncounted.iter().for_each(aggregate::Missing::complain);
     if cli.verbose > 0 {
         complain(&summary.to_string());
     }

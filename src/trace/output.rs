@@ -14,9 +14,9 @@ use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Child, Events, Signals, clock};
 
-use super::aggregate::Aggregates;
+use super::aggregate::{Aggregates, Missing};
 use super::order::{Order, WINDOW};
-use super::status::Status;
+use super::status::{self, Status};
 use super::symbols::Known;
 use super::wait::Wait;
 use super::{CHILD, SIGNAL};
@@ -34,6 +34,8 @@ pub(super) struct Output<'a> {
     lost: Vec<u64>,
     options: Options,
     aggregates: Option<Aggregates<'a>>,
+    /// How often what is aggregated has been printed.
+    intervals: u64,
 }
 
 /// What may end a run.
@@ -50,6 +52,7 @@ pub(super) struct Carried {
     status: Status,
     tick: Instant,
     lost: Vec<u64>,
+    intervals: u64,
     text: String,
     sink: Box<dyn Write>,
     symbols: Known,
@@ -138,6 +141,7 @@ impl<'a> Output<'a> {
             lost: vec![0; queries.len()],
             options,
             aggregates: None,
+            intervals: 0,
         };
         output.flush()?;
         Ok(output)
@@ -153,12 +157,14 @@ impl<'a> Output<'a> {
             lost,
             options: _,
             aggregates: _,
+            intervals,
         } = self;
         Carried {
             order,
             status,
             tick,
             lost,
+            intervals,
             text: page.text,
             sink: page.sink,
             symbols: page.symbols,
@@ -204,6 +210,7 @@ impl<'a> Output<'a> {
             lost: carried.lost,
             options,
             aggregates: None,
+            intervals: carried.intervals,
         }
     }
 
@@ -278,8 +285,10 @@ impl<'a> Output<'a> {
                 self.page.set_clock();
                 let lost = lost()?;
                 self.tell_losses(&lost);
-                self.status
-                    .tick(self.page.count, lost.iter().map(|(_, count)| count).sum());
+                if self.status.is_on() {
+                    let lost = lost.iter().map(|(_, count)| count).sum();
+                    self.status.tick(self.page.count, self.hits()?, lost);
+                }
             }
         }
     }
@@ -306,10 +315,21 @@ impl<'a> Output<'a> {
         &mut self,
         lost: &[(String, u64)],
         faults: &[(String, u64)],
+        uncounted: &[Missing],
     ) -> Result<Summary, Failure> {
         let _ = self.release(u64::MAX);
         self.print_aggregates()?;
         self.tell_losses(lost);
+        let hits = self.hits()?;
+        for missing in uncounted {
+            let notice = Notice::Uncounted {
+                name: &missing.name,
+                query: missing.query,
+                count: missing.count,
+                reason: missing.reason,
+            };
+            self.page.printer.notice(&notice, &mut self.page.text);
+        }
         let page = &mut self.page;
         for (query, (name, count)) in faults.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
             let count = *count;
@@ -327,6 +347,7 @@ impl<'a> Output<'a> {
         self.flush()?;
         Ok(Summary {
             events: self.page.count,
+            hits,
             bytes: self.page.bytes,
             lost,
             faults: faults.iter().map(|(_, count)| count).sum(),
@@ -344,17 +365,32 @@ impl<'a> Output<'a> {
             columns => columns as usize,
         };
         let page = &mut self.page;
+        let Some(aggregates) = self.aggregates.as_ref().filter(|all| !all.is_empty()) else {
+            return Ok(());
+        };
+        self.intervals += 1;
+        let (number, now) = (self.intervals, clock::monotonic());
+        if aggregates.is_repeated() {
+            page.printer.begin_interval(number, now, &mut page.text);
+        }
+        aggregates.print(&self.options, columns, &mut page.text, &page.symbols)?;
+        page.printer.end_interval(number, now, &mut page.text);
+        Ok(())
+    }
+
+    /// What was not aggregated.
+    pub(super) fn uncounted(&self) -> Result<Vec<Missing>, Failure> {
         match &self.aggregates {
-            Some(aggregates) => aggregates.print(&self.options, columns, &mut page.text, &page.symbols),
-            None => Ok(()),
+            Some(aggregates) => aggregates.uncounted(),
+            None => Ok(Vec::new()),
         }
     }
 
-    /// Tells what was not aggregated.
-    pub(super) fn complain_of_aggregates(&self) -> Result<(), Failure> {
-        match &self.aggregates {
-            Some(aggregates) => aggregates.complain(),
-            None => Ok(()),
+    /// How many hits are in what is aggregated; `None` if nothing is.
+    fn hits(&self) -> Result<Option<u64>, Failure> {
+        match self.aggregates.as_ref().filter(|all| !all.is_empty()) {
+            Some(aggregates) => aggregates.hits().map(Some),
+            None => Ok(None),
         }
     }
 
@@ -395,6 +431,8 @@ impl<'a> Output<'a> {
 /// What a run was, for `-v`.
 pub(super) struct Summary {
     events: u64,
+    /// What was aggregated, if anything was to be.
+    hits: Option<u64>,
     bytes: u64,
     lost: u64,
     faults: u64,
@@ -405,11 +443,12 @@ pub(super) struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = self.nanos as f64 / 1e9;
-        let rate = self.events as f64 / seconds.max(0.001);
+        let (what, number) = status::counted(self.events, self.hits);
+        let rate = number as f64 / seconds.max(0.001);
         write!(
             f,
-            "{} events in {seconds:.1} s ({rate:.0}/s), {} bytes written, {} lost, {} faults in predicates",
-            self.events, self.bytes, self.lost, self.faults
+            "{what} in {seconds:.1} s ({rate:.0}/s), {} bytes written, {} lost, {} faults in predicates",
+            self.bytes, self.lost, self.faults
         )?;
         if self.late > 0 {
             write!(
@@ -538,12 +577,7 @@ fn options(cli: &Cli, to_terminal: bool) -> Options {
         cli::Time::Relative => Stamp::Relative,
         cli::Time::Delta => Stamp::Delta,
     };
-    options.color = match cli.color {
-        cli::When::Always => true,
-        cli::When::Never => false,
-        // NO_COLOR counts if it is there and not empty (no-color.org).
-        cli::When::Auto => to_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    };
+    options.color = cli.color.applies(to_terminal);
     let terminal =
         to_terminal.then(|| runtime::terminal::columns(std::io::stdout().as_fd()).map_or(80, u32::from));
     options.columns = cli.width.or(terminal).unwrap_or(0);

@@ -16,7 +16,7 @@ pub(super) struct Status {
     /// It is there now.
     shown: Option<String>,
     started: Instant,
-    /// Events, and when they had been counted.
+    /// Events and hits, and when they had been counted.
     before: (u64, Instant),
 }
 
@@ -42,17 +42,18 @@ impl Status {
         self.on
     }
 
-    /// Shows how many events there are and how many were lost.
-    pub(super) fn tick(&mut self, events: u64, lost: u64) {
+    /// Shows how many events there are, how many hits are in what is aggregated, if anything is, and how many events were lost.
+    pub(super) fn tick(&mut self, events: u64, hits: Option<u64>, lost: u64) {
         let now = Instant::now();
         if !self.on || now.duration_since(self.started) < QUIET {
             return;
         }
-        let (events_before, then) = self.before;
-        let rate = (events - events_before) as f64 / now.duration_since(then).as_secs_f64().max(0.001);
-        self.before = (events, now);
+        let (before, then) = self.before;
+        let (what, number) = counted(events, hits);
+        let rate = number.saturating_sub(before) as f64 / now.duration_since(then).as_secs_f64().max(0.001);
+        self.before = (number, now);
         let columns = runtime::terminal::columns(std::io::stderr().as_fd()).map_or(80, usize::from);
-        self.shown = Some(line(events, rate, lost, columns));
+        self.shown = Some(line(&what, rate, lost, columns));
         self.draw();
     }
 
@@ -99,9 +100,26 @@ fn wipe() {
     let _ = err.flush();
 }
 
+/// What there was, in words and as a number: events, hits of what is aggregated, or both.
+pub(super) fn counted(events: u64, hits: Option<u64>) -> (String, u64) {
+    match hits {
+        None => (number(events, "event"), events),
+        Some(hits) if events == 0 => (number(hits, "hit"), hits),
+        Some(hits) => (
+            format!("{}, {}", number(events, "event"), number(hits, "hit")),
+            events.saturating_add(hits),
+        ),
+    }
+}
+
+fn number(count: u64, of: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {of}{plural}")
+}
+
 /// The line, which must not be wider than the terminal: the rest would stay in the next one.
-fn line(events: u64, rate: f64, lost: u64, columns: usize) -> String {
-    let mut text = format!("{events} events, {rate:.0}/s");
+fn line(what: &str, rate: f64, lost: u64, columns: usize) -> String {
+    let mut text = format!("{what}, {rate:.0}/s");
     if lost > 0 {
         text.push_str(&format!(", {lost} lost (-P makes the buffer larger)"));
     }
@@ -115,12 +133,20 @@ mod tests {
 
     #[test]
     fn the_line_fits() {
-        assert_eq!(line(12, 3.4, 0, 80), "12 events, 3/s");
+        assert_eq!(line("12 events", 3.4, 0, 80), "12 events, 3/s");
         assert_eq!(
-            line(12, 3.4, 5, 80),
+            line("12 events", 3.4, 5, 80),
             "12 events, 3/s, 5 lost (-P makes the buffer larger)"
         );
-        assert_eq!(line(12, 3.4, 5, 10), "12 events");
-        assert_eq!(line(1, 0.0, 0, 0), "");
+        assert_eq!(line("12 events", 3.4, 5, 10), "12 events");
+        assert_eq!(line("1 event", 0.0, 0, 0), "");
+    }
+
+    #[test]
+    fn what_is_counted_in_the_kernel_is_told_too() {
+        assert_eq!(counted(1, None), ("1 event".to_string(), 1));
+        assert_eq!(counted(0, Some(12)), ("12 hits".to_string(), 12));
+        assert_eq!(counted(0, Some(0)), ("0 hits".to_string(), 0));
+        assert_eq!(counted(2, Some(1)), ("2 events, 1 hit".to_string(), 3));
     }
 }

@@ -133,9 +133,10 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
     let limits = Limits::default();
     let limits = Limits {
         bytes: cli.max_bytes.unwrap_or(limits.bytes),
+        // With its NUL, and a character more: only so it is seen whether a string ends where it is cut.
         string: cli
             .max_string
-            .map_or(limits.string, |bytes| bytes.clamp(2, 1 << 14)),
+            .map_or(limits.string, |bytes| bytes.saturating_add(2).clamp(2, 1 << 14)),
         stacks: Stacks {
             kernel: cli.kernel_stack,
             user: cli.user_stack,

@@ -243,10 +243,16 @@ fn decode_int(int: &btf_rs::Int, name: &str) -> Int {
         size,
         signed: int.is_signed(),
         is_bool: int.is_bool(),
-        is_char: int.is_char() || (size == 1 && name == "char"),
+        is_char: size == 1 && is_char(int.is_char(), name),
         bits,
         bit_offset,
     }
+}
+
+/// Whether an integer of one byte is a character by its encoding and its name. pahole encodes no characters, so that the name has to
+/// tell; gcc's `-gbtf` encodes `unsigned char` and `signed char` as characters too, of which C makes small numbers.
+fn is_char(encoded: bool, name: &str) -> bool {
+    name == "char" || (encoded && !matches!(name, "unsigned char" | "signed char"))
 }
 
 /// Bits and offset of an integer's encoding word. btf-rs 2.0 keeps the word private, so it is taken from the debug

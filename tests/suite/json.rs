@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use ksnoop_jit::compile::{self, Job, Way};
-use ksnoop_jit::display::{Layout, NoSymbols, Notice, Options, Printer, json};
+use ksnoop_jit::display::{Layout, NoSymbols, Notice, Options, Printer, Uncounted, json};
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::span::Span;
@@ -69,6 +69,18 @@ fn run() -> String {
             query: 1,
             count: u64::MAX,
         },
+        Notice::Uncounted {
+            name: "ip_rcv",
+            query: 0,
+            count: 3,
+            reason: Uncounted::Keys,
+        },
+        Notice::Uncounted {
+            name: "ip_rcv",
+            query: 0,
+            count: 1 << 53,
+            reason: Uncounted::Fault,
+        },
         Notice::Error {
             code: Some("E0303"),
             message: "`struct sk_buff` has no member `\u{1b}[2J`",
@@ -98,7 +110,7 @@ fn each_line_is_as_the_schema_says() {
         assert_eq!(wrong, None, "{line}");
         kinds.push(value["type"].as_str().unwrap_or_default().to_string());
     }
-    for kind in ["start", "event", "lost", "faults", "error", "end"] {
+    for kind in ["start", "event", "lost", "faults", "uncounted", "error", "end"] {
         assert!(kinds.iter().any(|seen| seen == kind), "no {kind}");
     }
     // The checker itself refuses what the schema does.
@@ -149,6 +161,12 @@ fn the_examples_in_the_documentation_are_right() {
         assert_eq!(got, wanted, "jq {command}\n{said}");
     }
     assert!(examples >= 4, "only {examples} examples");
+}
+
+/// What is wrong with a line, by the schema.
+pub(super) fn wrong(line: &Value) -> Option<String> {
+    let schema: Value = serde_json::from_str(json::SCHEMA).expect("the schema is JSON");
+    check(&schema, &schema, line)
 }
 
 /// What is wrong with a value, by the keywords that the schema uses; a keyword that is not known here is a mistake as well.

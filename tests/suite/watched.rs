@@ -487,6 +487,10 @@ fn what_does_not_fit_together_is_refused_before_anything_is_attached() {
     let count = "tp:sched_switch(count())";
     for (arguments, says) in [
         (vec!["--format", "chrome", count], "a trace is made of events"),
+        (
+            vec!["--format", "chrome", "--time", "wall", "tp:sched_switch"],
+            "a clock of its own",
+        ),
         (vec!["-k", count], "by(kstack())"),
         (vec!["-U", count], "by(ustack())"),
         (vec!["-k", "-U", count], "by(kstack(), ustack())"),

@@ -38,7 +38,7 @@ pub(super) fn print(
             .zip(&printer.layout.keys)
         {
             match key {
-                KeyText::Word(word) => way.push(word.trim_matches('"').to_string()),
+                KeyText::Word(word) => way.push(unquoted(&word).to_string()),
                 KeyText::Stack(_) => {
                     way.extend(frames(layout, &row.key, symbols).iter().rev().map(|frame| {
                         let mut name = String::new();
@@ -67,6 +67,12 @@ pub(super) fn print(
     for (way, number) in lines {
         out.push_str(&format!("{way} {number}\n"));
     }
+}
+
+/// A string without its quotes; those that are part of it are escaped, and stay.
+fn unquoted(word: &str) -> &str {
+    let inside = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inside.unwrap_or(word)
 }
 
 fn adds_up(measure: Measure) -> bool {

@@ -20,6 +20,7 @@ pub(super) fn print(printer: &mut AggregatePrinter<'_>, row: &Row, out: &mut Str
         shapes: &mut printer.shapes,
         options: &printer.options,
         symbols,
+        pid: None,
         sink: JsonSink::new(out, Form::Lines),
         format: None,
         budget: 0,

@@ -259,6 +259,7 @@ impl<'a> AggregatePrinter<'a> {
                 shapes: &mut self.shapes,
                 options: &self.options,
                 symbols,
+                pid: None,
                 sink: CompactSink::bare(&mut text, Paint::new(false)),
                 format: None,
                 budget: 0,

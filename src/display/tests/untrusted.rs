@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::fixture::*;
 use crate::ctype::CType;
-use crate::display::{Layout, Notice, Options, Printer, Stamp, Symbol, Symbols, Thread};
+use crate::display::{Layout, Notice, Options, Printer, Stamp, Symbol, Symbols, Thread, Uncounted};
 use crate::span::Span;
 use crate::types::write::Field;
 use crate::wire::{Format, ItemLayout, Phase, ValueLayout};
@@ -119,6 +119,12 @@ fn run(format: Layout) -> String {
     for notice in [
         Notice::Lost { name, query, count },
         Notice::Faults { name, query, count },
+        Notice::Uncounted {
+            name,
+            query,
+            count,
+            reason: Uncounted::Fault,
+        },
         Notice::Error {
             code: None,
             message: EVIL,
@@ -147,7 +153,7 @@ fn json_gives_it_back() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
-    let [start, event, lost, faults, error] = lines.as_slice() else {
+    let [start, event, lost, faults, uncounted, error] = lines.as_slice() else {
         panic!("{out}");
     };
     assert_eq!(start["queries"][0], EVIL);
@@ -166,6 +172,7 @@ fn json_gives_it_back() {
     );
     assert_eq!(lost["name"], EVIL);
     assert_eq!(faults["name"], EVIL);
+    assert_eq!(uncounted["name"], EVIL);
     assert_eq!(error["message"], EVIL);
     // Nothing but the event's own names are keys.
     assert_eq!(values.as_object().map(|values| values.len()), Some(7));

@@ -133,7 +133,15 @@ fn other_spellings() {
             "f(sizeof(x), sizeof(u32), sizeof(-x), sizeof(a->b))",
         ),
         ("f(a?b:c:x, l=a?b:c)", "f(a ? b : c:x, l=a ? b : c)"),
-        ("f(x=~y)", "f(x =~ y)"),
+        // A label before what begins with `~`, unless a pattern follows or the two are parted.
+        (
+            "f(x=~y, x=~0UL, x=~(y), x=~$pid)",
+            "f(x= ~y, x= ~0ul, x= ~y, x= ~$pid)",
+        ),
+        (
+            "f(x=~\"y\", x =~ y, x=~ y, p->x=~y)",
+            "f(x =~ \"y\", x =~ y, x =~ y, p->x =~ y)",
+        ),
         (
             "f(a<-1, a- -1, a&&!b, a|~b)",
             "f(a < -1, a - -1, a && !b, a | ~b)",
