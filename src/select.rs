@@ -119,7 +119,7 @@ pub fn families(
         unfit: 0,
         warnings: Vec::new(),
     };
-    let mut first_error = None;
+    let mut first_unfit = None;
     let mut placements: Vec<Placement> = Vec::new();
     // By a number that equal families have in common, so that few have to be compared.
     let mut near: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -140,10 +140,10 @@ pub fn families(
             continue;
         }
         let probe = Probe::Function(func.clone());
-        let resolved = match sema::resolve_for(text, query, types, limits, probe) {
+        let resolved = match sema::fit(text, query, types, limits, probe.clone()) {
             Ok(resolved) => resolved,
-            Err(diags) => {
-                first_error.get_or_insert(diags);
+            Err(_) => {
+                first_unfit.get_or_insert(probe);
                 made.unfit += 1;
                 by_proto.insert(proto, None);
                 continue;
@@ -183,8 +183,15 @@ pub fn families(
         };
         by_proto.insert(proto, Some(family));
     }
-    match first_error {
-        Some(diags) if made.families.is_empty() => Err(diags),
+    match first_unfit {
+        Some(probe) if made.families.is_empty() => {
+            match sema::resolve_for(text, query, types, limits, probe) {
+                Err(diags) => Err(diags),
+                Ok(_) => {
+                    unreachable!("bug in ksnoop-jit: what suggestions are made changes what is a mistake")
+                }
+            }
+        }
         Some(_) | None => Ok(made),
     }
 }
@@ -240,5 +247,40 @@ mod tests {
         let text = "*(no_such_argument)";
         let query = parser::parse(text).expect("it parses");
         assert!(families(text, &query, &types, Limits::default(), all).is_err());
+    }
+
+    /// What a query does not fit costs no look at all names: nobody reads the suggestions.
+    #[test]
+    fn what_is_unfit_scans_nothing() {
+        let all = |types: &Types| -> Vec<Func> {
+            functions(types, 0, &["*"])
+                .into_iter()
+                .filter_map(|(id, _)| types.func(id))
+                .collect()
+        };
+        // Each of them looks among the enum constants, the last two among all names of types too.
+        for (text, unfit) in [
+            ("*(skb)", true),
+            ("*(skb->len == NO_SUCH_CONSTANT || skb)", false),
+            ("*(((struct no_such *)arg0)->x)", false),
+            ("*((no_such_t)arg0)", false),
+        ] {
+            let types = mini_kernel();
+            let all = all(&types);
+            let query = parser::parse(text).expect("it parses");
+            let few: Vec<Func> = all.iter().take(1).cloned().collect();
+            // One function: what it costs if the mistakes are told.
+            let before = types.scans();
+            let _ = families(text, &query, &types, Limits::default(), few);
+            let one = types.scans() - before;
+            let before = types.scans();
+            let made = families(text, &query, &types, Limits::default(), all);
+            assert_eq!(made.is_ok(), unfit, "{text}");
+            assert!(
+                types.scans() - before <= one,
+                "{text}: {} scans for all, {one} for one",
+                types.scans() - before
+            );
+        }
     }
 }

@@ -114,6 +114,29 @@ pub fn resolve_for(
     limits: Limits,
     probe: typed::Probe,
 ) -> Result<Resolved, Vec<Diagnostic>> {
+    type_for(text, query, types, limits, probe, true)
+}
+
+/// The same for one of many functions, where it is no mistake that the query does not fit: nothing is suggested, as what is near
+/// is looked for among all names that there are.
+pub fn fit(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    limits: Limits,
+    probe: typed::Probe,
+) -> Result<Resolved, Vec<Diagnostic>> {
+    type_for(text, query, types, limits, probe, false)
+}
+
+fn type_for(
+    text: &str,
+    query: &ast::Query,
+    types: &Types,
+    limits: Limits,
+    probe: typed::Probe,
+    suggests: bool,
+) -> Result<Resolved, Vec<Diagnostic>> {
     let func = probe.func();
     let ret = probe.ret();
     let mut sema = Sema {
@@ -137,6 +160,7 @@ pub fn resolve_for(
             typed::Probe::Tracepoint(_) => true,
             typed::Probe::Uprobe(probe) | typed::Probe::Usdt(probe) => probe.described,
         },
+        suggests,
         missing: probe.user().map_or(Vec::new(), user::missing),
         diags: Vec::new(),
     };
@@ -197,6 +221,8 @@ struct Sema<'a> {
     described: bool,
     /// For each argument of a program, why it can be fetched nowhere, if so; empty if it is at none of the places.
     missing: Vec<Option<String>>,
+    /// Whether mistakes are told, so that what is near is worth looking for.
+    suggests: bool,
     diags: Vec<Diagnostic>,
 }
 

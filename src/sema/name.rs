@@ -86,6 +86,9 @@ impl Sema<'_> {
     /// How the arguments that have such a member would be written with it.
     fn members_named(&self, name: &str) -> Vec<String> {
         let mut found = Vec::new();
+        if !self.suggests {
+            return found;
+        }
         for param in self.params {
             let (arrow, outer) = match class(self.types, &CType::Btf(param.ty)) {
                 Class::Ptr(to) => ("->", class(self.types, &to)),

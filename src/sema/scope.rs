@@ -28,6 +28,9 @@ impl Sema<'_> {
 
     /// The names of all enum constants, for suggestions.
     pub(super) fn enum_constants(&self) -> Vec<String> {
+        if !self.suggests {
+            return Vec::new();
+        }
         let mut names = self.types.enum_constants();
         if self.user {
             for unit in self.types.units(self.module) {
@@ -39,6 +42,9 @@ impl Sema<'_> {
 
     /// The names of all types of a kind, for suggestions.
     pub(super) fn names_of(&self, kind: NameKind) -> Vec<String> {
+        if !self.suggests {
+            return Vec::new();
+        }
         let mut names = self.types.names_of(kind);
         if self.user {
             for unit in self.types.units(self.module) {

@@ -108,7 +108,7 @@ impl Types {
             .unwrap_or(id)
     }
 
-    /// Enum constants of this name and their values. Scans every enum of every object.
+    /// Enum constants of this name and their values. Scans every enum of every object, once for each name.
     pub fn enum_constant(&self, name: &str) -> Vec<(TypeId, i128)> {
         (0..self.module_count())
             .flat_map(|module| self.enum_constant_of(module, name))
@@ -117,10 +117,20 @@ impl Types {
 
     /// The same in one object, which may be a program's.
     pub fn enum_constant_of(&self, module: u16, name: &str) -> Vec<(TypeId, i128)> {
-        let mut enums = Vec::new();
         if name.is_empty() {
             return Vec::new();
         }
+        let key = (module, name.to_string());
+        if let Some(known) = self.constants.borrow().get(&key) {
+            return known.to_vec();
+        }
+        let found = self.read_constants(module, name);
+        self.constants.borrow_mut().insert(key, found.as_slice().into());
+        found
+    }
+
+    fn read_constants(&self, module: u16, name: &str) -> Vec<(TypeId, i128)> {
+        let mut enums = Vec::new();
         self.scan(module, |object, id, raw| {
             let hit = match raw {
                 btf_rs::Type::Enum(e) => e.members.iter().any(|member| object.text(member) == name),
@@ -284,11 +294,18 @@ impl Types {
         found
     }
 
+    /// How often a whole object was read so far.
+    #[cfg(test)]
+    pub(crate) fn scans(&self) -> usize {
+        self.scans.get()
+    }
+
     /// Calls `visit` for each type that the module defines itself, without filling the cache.
     pub(super) fn scan(&self, module: u16, mut visit: impl FnMut(&Object, TypeId, &btf_rs::Type)) {
         let Some(object) = self.object(module) else {
             return;
         };
+        self.scans.set(self.scans.get() + 1);
         for id in object.first..object.end {
             if let Ok(raw) = object.btf.resolve_type_by_id(id) {
                 visit(object, TypeId { module, id }, &raw);

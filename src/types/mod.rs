@@ -24,7 +24,7 @@ pub use model::{
     TypeId,
 };
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -39,6 +39,10 @@ pub struct Types {
     decoded: RefCell<BTreeMap<TypeId, Type>>,
     /// Results of look-ups by name: one costs about a millisecond on a mapped vmlinux.
     named: RefCell<BTreeMap<NameKey, Rc<[u32]>>>,
+    /// Results of look-ups of enum constants, each of which reads every enum of an object.
+    constants: RefCell<BTreeMap<NameKey, Rc<[(TypeId, i128)]>>>,
+    /// How often a whole object was read, which tests hold down.
+    scans: Cell<usize>,
     /// Where symbols of the running kernel are, as far as queries ask for them.
     addresses: BTreeMap<String, u64>,
 }
@@ -51,6 +55,8 @@ impl Types {
             programs: Vec::new(),
             decoded: RefCell::default(),
             named: RefCell::default(),
+            constants: RefCell::default(),
+            scans: Cell::new(0),
             addresses: BTreeMap::new(),
         }
     }
