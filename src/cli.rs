@@ -269,12 +269,12 @@ impl Cli {
         let Some((first, rest)) = self.words.split_first() else {
             return (Command::Trace, &[]);
         };
-        // A short word could be a function; a function with nothing after it is a query.
-        let cut = first.len() >= 2 && (!rest.is_empty() || first == "features" || first == "help");
-        match all
-            .iter()
-            .find(|(name, _)| cut && name.starts_with(first.as_str()))
-        {
+        // With nothing after it only the whole word is a command, as a part of one could be a function.
+        let meant = |name: &str| match rest {
+            [] => name == first,
+            [_, ..] => !first.is_empty() && name.starts_with(first.as_str()),
+        };
+        match all.iter().find(|(name, _)| meant(name)) {
             Some((_, command)) => (*command, rest),
             None => (Command::Trace, &self.words),
         }
@@ -293,5 +293,56 @@ fn some_seconds(text: &str) -> Result<std::time::Duration, String> {
     match seconds(text)? {
         std::time::Duration::ZERO => Err("expected more than 0 seconds".to_string()),
         some => Ok(some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &[&str]) -> (Command, Vec<String>) {
+        let line = ["ksnoop-jit"].iter().chain(line);
+        let cli = Cli::try_parse_from(line).expect("it is a command line");
+        let (command, words) = cli.command_words();
+        (command, words.to_vec())
+    }
+
+    /// As in ksnoop a command is meant by any beginning of its name.
+    #[test]
+    fn commands_are_cut_short_to_one_letter() {
+        for (name, command) in [
+            ("trace", Command::Trace),
+            ("info", Command::Info),
+            ("list", Command::List),
+        ] {
+            for length in 1..=name.len() {
+                let (got, words) = taken(&[&name[..length], "vfs_open"]);
+                assert_eq!(got, command, "{}", &name[..length]);
+                assert_eq!(words, ["vfs_open"]);
+            }
+        }
+        assert_eq!(taken(&["ty", "file"]).0, Command::Type);
+        assert_eq!(taken(&["-v", "i", "vfs_open"]).0, Command::Info);
+    }
+
+    #[test]
+    fn a_command_alone_is_no_function() {
+        for (name, command) in [
+            ("info", Command::Info),
+            ("type", Command::Type),
+            ("list", Command::List),
+            ("trace", Command::Trace),
+        ] {
+            assert_eq!(taken(&[name]), (command, Vec::new()));
+        }
+        assert_eq!(taken(&["features"]).0, Command::Features);
+        assert_eq!(taken(&["inf"]), (Command::Trace, vec!["inf".to_string()]));
+        assert_eq!(
+            taken(&["vfs_open", "vfs_read"]),
+            (
+                Command::Trace,
+                vec!["vfs_open".to_string(), "vfs_read".to_string()]
+            )
+        );
     }
 }

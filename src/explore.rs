@@ -7,8 +7,9 @@ use clap::CommandFactory;
 use ksnoop_jit::parser;
 use ksnoop_jit::parser::ast::TargetKind;
 use ksnoop_jit::search::Search;
+use ksnoop_jit::select;
 use ksnoop_jit::suggest::nearest;
-use ksnoop_jit::types::{NameKind, Types};
+use ksnoop_jit::types::{Func, NameKind, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{SymbolKind, Symbols};
 
@@ -39,8 +40,7 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
                 } else if cli.btf.is_none() && types.functions_named(&name.node).is_empty() {
                     add_owners(&mut types, std::slice::from_ref(&name.node))?;
                 }
-                let stem = name.node.split('.').next().unwrap_or(&name.node);
-                let mut found = types.functions_named(stem);
+                let mut found = types.functions_named(select::stem(&name.node));
                 if let Some(module) = module {
                     found.retain(|func| types.module_name(func.id.module) == module.node);
                 }
@@ -55,6 +55,25 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
                 continue;
             }
         };
+        if let TargetKind::Function {
+            module: Some(module), ..
+        } = &query.target.kind
+            && found.is_empty()
+            && let Some(elsewhere) = types.functions_named(select::stem(&name)).first()
+        {
+            wrong = true;
+            let own = types.module_name(elsewhere.id.module);
+            let own = if own == "vmlinux" {
+                "the kernel itself"
+            } else {
+                own
+            };
+            complain(&format!(
+                "ksnoop-jit: there is no function `{name}` in a module {}: it is in {own}",
+                module.node
+            ));
+            continue;
+        }
         let mut prototypes: Vec<String> = found
             .iter()
             .map(|func| {
@@ -69,6 +88,9 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
             .collect();
         prototypes.dedup();
         if prototypes.is_empty() && !tracepoint && cli.btf.is_none() {
+            prototypes.extend(of_aliases(&types, &query.target.kind)?);
+        }
+        if prototypes.is_empty() && !tracepoint && cli.btf.is_none() {
             prototypes.extend(by_registers(&query.target.kind)?);
         }
         if prototypes.is_empty() {
@@ -80,6 +102,41 @@ pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         }
     }
     if wrong { Err(Failure::Query) } else { Ok(()) }
+}
+
+/// Prototypes of the functions that the kernel has under this name, and BTF under another.
+fn of_aliases(types: &Types, target: &TargetKind) -> Result<Vec<String>, Failure> {
+    let TargetKind::Function { module, name } = target else {
+        return Ok(Vec::new());
+    };
+    let symbols = Symbols::new();
+    let mut found = Vec::new();
+    for symbol in symbols.lookup(std::slice::from_ref(&name.node))? {
+        let own = module
+            .as_ref()
+            .is_none_or(|module| symbol.module.as_ref() == Some(&module.node));
+        if symbol.name != name.node || symbol.kind == SymbolKind::Other || symbol.addr == 0 || !own {
+            continue;
+        }
+        for alias in symbols.at(symbol.addr)? {
+            let number = match &alias.module {
+                None => Some(0),
+                Some(module) => types.module_named(module),
+            };
+            let mut described = types.functions_named(select::stem(&alias.name)).into_iter();
+            if let Some(func) = described.find(|func| Some(func.id.module) == number) {
+                let called = Func {
+                    name: name.node.clone(),
+                    ..func
+                };
+                let line = format!("{}; /* in BTF as {} */", types.prototype(&called), func.name);
+                if !found.contains(&line) {
+                    found.push(line);
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// How a query sees a function that BTF does not describe, if the kernel has one of that name.

@@ -12,7 +12,8 @@ mod trace;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use ksnoop_jit::diag::{self, Diagnostic, Severity};
 use ksnoop_jit::display::{self, Notice};
 use ksnoop_jit::types::Types;
@@ -52,6 +53,20 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (command, words) = cli.command_words();
+    let lacking = match command {
+        Command::Trace => "a query",
+        Command::Info => "a function, or another target",
+        Command::Type => "a type",
+        Command::List => "a pattern",
+        Command::Features | Command::Help => "",
+    };
+    if words.is_empty() && !lacking.is_empty() {
+        let what = format!("`{}` wants {lacking}", cli.words.concat());
+        let _ = Cli::command()
+            .error(ErrorKind::MissingRequiredArgument, what)
+            .print();
+        return ExitCode::from(2);
+    }
     let done = match command {
         Command::Trace => trace::run(&cli, words),
         Command::Info => explore::info(&cli, words),

@@ -178,7 +178,7 @@ impl Chooser<'_> {
     }
 
     /// A name that BTF doesn't have: it may be another name of a function that it has.
-    fn without_prototype(
+    pub(super) fn without_prototype(
         &self,
         text: &str,
         query: &ast::Query,
@@ -198,7 +198,7 @@ impl Chooser<'_> {
         for symbol in &found {
             for alias in self.instances.at(symbol.addr)? {
                 if let Some(func) = self.described(&alias) {
-                    let place = Place::at_symbol(func, &alias, symbol, &name.node);
+                    let place = self.instances.at_symbol(func, &alias, symbol, &name.node)?;
                     return Ok(self.at_place(text, query, name, place));
                 }
             }
@@ -351,7 +351,7 @@ impl Chooser<'_> {
             .iter()
             .find_map(|symbol| Some((symbol, self.described(symbol)?)));
         if let Some((symbol, func)) = described {
-            let place = Place::at_symbol(func, symbol, symbol, &symbol.name);
+            let place = self.instances.at_symbol(func, symbol, symbol, &symbol.name)?;
             return Ok(self.at_place(text, query, name, place));
         }
         if let Some(symbol) = here.first() {

@@ -2,6 +2,7 @@
 //! with their functions, the target's types. Out: compiled queries, for `dump`. The kinds of probes are those that the target's BTF
 //! knows of. Never loads or attaches anything.
 
+use anyhow::anyhow;
 use ksnoop_jit::compile::{self, CompileError, Job};
 use ksnoop_jit::lower::Target;
 use ksnoop_jit::types::{NameKind, Type, Types};
@@ -9,7 +10,7 @@ use ksnoop_jit::types::{NameKind, Type, Types};
 use super::rungs::{self, Rung};
 use super::targets::{Asked, Family};
 use crate::cli::{self, Cli};
-use crate::{Failure, dump};
+use crate::{Failure, complain, dump};
 
 /// Compiles all queries, each in the best way that the target has, and prints or writes what is asked for.
 pub(super) fn all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) -> Result<(), Failure> {
@@ -28,21 +29,42 @@ pub(super) fn all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) ->
             ..Job::alone(compile::Way::Trampoline)
         };
         let set = one.places() > 1;
+        let mut refused: Vec<(String, String)> = Vec::new();
+        let before = emitter.objects;
         for family in &one.families {
             if !set {
-                emitter.emit(&one.text, family, job, rungs::for_one(cli, &family.query))?;
+                let rungs = rungs::for_one(cli, &family.query);
+                if let Some(why) = emitter.emit(&one.text, family, job, rungs)? {
+                    return Err(anyhow!(why).into());
+                }
             } else if family.query.probe.user().is_some() || tells_places(types) {
                 let job = Job {
                     members: Some(family.places.len() as u32),
                     ..job
                 };
-                emitter.emit(&one.text, family, job, rungs::for_many(cli, &family.query))?;
+                let rungs = rungs::for_many(cli, &family.query);
+                if let Some(why) = emitter.emit(&one.text, family, job, rungs)? {
+                    let names = family.places.iter().map(|place| place.shown.clone());
+                    refused.extend(names.map(|name| (name, why.clone())));
+                }
             } else {
                 for place in &family.places {
                     let alone = family.alone_at(place);
-                    emitter.emit(&one.text, &alone, job, rungs::for_one(cli, &alone.query))?;
+                    let rungs = rungs::for_one(cli, &alone.query);
+                    if let Some(why) = emitter.emit(&one.text, &alone, job, rungs)? {
+                        refused.push((place.shown.clone(), why));
+                    }
                 }
             }
+        }
+        // As when it runs: the others of a set are not kept from anything.
+        if let Some((_, why)) = refused.first()
+            && emitter.objects == before
+        {
+            return Err(anyhow!("can't trace any of `{}`: {why}", one.name).into());
+        }
+        for (name, why) in &refused {
+            complain(&format!("{name} is left out: {why}"));
         }
     }
     Ok(())
@@ -72,8 +94,14 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// In the first way that can do it.
-    fn emit(&mut self, text: &str, family: &Family, job: Job, rungs: Vec<Rung>) -> Result<(), Failure> {
+    /// In the first way that can do it. What comes back is why there is none.
+    fn emit(
+        &mut self,
+        text: &str,
+        family: &Family,
+        job: Job,
+        rungs: Vec<Rung>,
+    ) -> Result<Option<String>, Failure> {
         let mut last = None;
         let forced = self.cli.attach != cli::Attach::Auto;
         for rung in rungs {
@@ -83,7 +111,7 @@ impl Emitter<'_> {
                     continue;
                 }
                 if let Err(why) = rung.known_to(self.types) {
-                    last = Some(CompileError::Unsupported(why));
+                    last = Some(why);
                     continue;
                 }
             }
@@ -97,15 +125,12 @@ impl Emitter<'_> {
                     dump::artifact(self.cli, text, &artifact, self.objects)?;
                     self.first_event = artifact.next_event;
                     self.objects += 1;
-                    return Ok(());
+                    return Ok(None);
                 }
-                Err(error @ CompileError::Unsupported(_)) => last = Some(error),
+                Err(CompileError::Unsupported(why)) => last = Some(why),
                 Err(error) => return Err(error.into()),
             }
         }
-        match last {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
+        Ok(last)
     }
 }

@@ -10,8 +10,8 @@ use ksnoop_jit::types::{Func, TypeId, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::Capabilities;
 
+use super::instances::NO_SYMBOL;
 use super::targets::Place;
-use crate::Failure;
 
 /// Functions that the programs themselves, or the trampolines around them, run through: a program there could run inside of
 /// itself, or wait for a lock that the same CPU holds. Kernels protect themselves from some of these only (`btf_id_deny`,
@@ -131,16 +131,6 @@ pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option
     None
 }
 
-/// Adds to an attach error what the kernel's lists say about the function.
-pub(super) fn explained(query: &typed::Query, error: runtime::RuntimeError) -> Failure {
-    match (&error, explanation(query)) {
-        (runtime::RuntimeError::Attach(_), Some(why)) => {
-            Failure::Host(anyhow::Error::new(error).context(why))
-        }
-        _ => error.into(),
-    }
-}
-
 /// Why a function can't be hooked, if the kernel's symbols and lists tell.
 pub(super) fn explanation(query: &typed::Query) -> Option<String> {
     let Probe::Function(func) = &query.probe else {
@@ -150,7 +140,7 @@ pub(super) fn explanation(query: &typed::Query) -> Option<String> {
     let found = runtime::symbols::Symbols::new().lookup(&[name]).ok()?;
     match found.iter().find(|symbol| symbol.name == *name) {
         None if found.is_empty() => Some(format!(
-            "`{name}` is in BTF but not among the kernel's symbols: it is inlined everywhere"
+            "`{name}` is in BTF but not among the kernel's symbols: {NO_SYMBOL}"
         )),
         None => {
             let names: Vec<&str> = found.iter().map(|symbol| symbol.name.as_str()).collect();

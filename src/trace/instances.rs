@@ -20,6 +20,10 @@ const FAITHFUL: &str = ".llvm.";
 /// Parts that are jumped into and never called.
 pub(super) const NOT_CALLED: &str = ".cold";
 
+/// What is known of a function that BTF has and the symbols have not. An `__exit` function of built-in code is in BTF, and gone.
+pub(super) const NO_SYMBOL: &str =
+    "it is inlined wherever it is called, or was dropped when the kernel was linked";
+
 /// Looks functions up among the kernel's symbols, which takes it long to write: never when it can be told otherwise that a name
 /// is the only one.
 pub(super) struct Instances {
@@ -74,6 +78,38 @@ impl Instances {
             .and_then(|found| found.get(stem))
             .cloned()
             .unwrap_or_default())
+    }
+
+    /// Whether a symbol is the only one of its name in its module.
+    fn alone(&self, symbol: &Symbol) -> Result<bool, Failure> {
+        match count_named(&symbol.name, symbol.module.as_deref()) {
+            Count::One => Ok(true),
+            Count::Several => Ok(false),
+            Count::None | Count::Unknown => {
+                let near = self.named(select::stem(&symbol.name))?;
+                Ok(near.iter().all(|other| {
+                    other.name != symbol.name || other.module != symbol.module || other.addr == symbol.addr
+                }))
+            }
+        }
+    }
+
+    /// A function that BTF describes under the name of one symbol, hooked at another one of the same address, or at that one.
+    pub(super) fn at_symbol(
+        &self,
+        func: Func,
+        described: &Symbol,
+        hooked: &Symbol,
+        shown: &str,
+    ) -> Result<Place, Failure> {
+        Ok(Place {
+            shown: shown.to_string(),
+            by_type: select::stem(&described.name) == described.name && self.alone(described)?,
+            func,
+            symbol: Some(hooked.clone()),
+            rival: false,
+            user: None,
+        })
     }
 
     /// The places that a function of BTF, called `func.name` in the query, stands for.
@@ -204,7 +240,7 @@ fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
     if own.is_empty() {
         return diag
             .label("in BTF, but not among the kernel's symbols")
-            .note("it is inlined wherever it is called");
+            .note(NO_SYMBOL);
     }
     let names: Vec<String> = own.iter().map(|symbol| format!("`{}`", symbol.name)).collect();
     diag.label("no such copy")

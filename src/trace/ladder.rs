@@ -16,7 +16,7 @@ use ksnoop_jit::wire::{AggregateLayout, Format, RecordLayout, ValueLayout};
 use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
-use super::explain::{explained, explanation, no_trampoline};
+use super::explain::{explanation, no_trampoline};
 use super::rungs::{self, Kernel, Rung};
 use super::targets::{Asked, Family, Place};
 use super::user;
@@ -112,7 +112,7 @@ impl<'a> Ladder<'a> {
             types,
             target,
             queries,
-            kernel: Kernel::new(types, cli.maxactive),
+            kernel: Kernel::new(types, cli),
             found,
         }
     }
@@ -210,7 +210,9 @@ impl<'a> Ladder<'a> {
                 Ok(())
             }
             Err(refused) => {
-                let why = explanation(&family.query).map_or(String::new(), |why| format!("\n{why}"));
+                let why = self
+                    .explanation(&family.query)
+                    .map_or(String::new(), |why| format!("\n{why}"));
                 match refused.as_slice() {
                     [only] => Err(anyhow!("can't trace `{name}`: {only}{why}").into()),
                     all => Err(anyhow!("can't trace `{name}`:\n  {}{why}", all.join("\n  ")).into()),
@@ -293,6 +295,24 @@ impl<'a> Ladder<'a> {
         Ok(())
     }
 
+    /// Why the kernel refuses, from its symbols and lists; another kernel's functions are not among them.
+    fn explanation(&self, query: &typed::Query) -> Option<String> {
+        if self.cli.btf.is_some() {
+            return None;
+        }
+        explanation(query)
+    }
+
+    /// Adds that to an attach error.
+    fn explained(&self, query: &typed::Query, error: runtime::RuntimeError) -> Failure {
+        match (&error, self.explanation(query)) {
+            (runtime::RuntimeError::Attach(_), Some(why)) => {
+                Failure::Host(anyhow::Error::new(error).context(why))
+            }
+            _ => error.into(),
+        }
+    }
+
     fn tell_refused(&self, why: &str) {
         if self.cli.verbose > 0 {
             complain(&format!("not by {why}"));
@@ -361,7 +381,7 @@ impl<'a> Ladder<'a> {
             Err(error) if error.another_kind_may_work() => {
                 return Ok(Tried::Refused(format!("{how}: {error}")));
             }
-            Err(error) => return Err(explained(query, error)),
+            Err(error) => return Err(self.explained(query, error)),
         };
         if self.cli.check {
             self.tell_check(query, &loaded, how)?;
@@ -384,7 +404,7 @@ impl<'a> Ladder<'a> {
                 Err(error) if error.another_kind_may_work() || rung.in_program() => {
                     return Ok(Tried::Refused(format!("{how}: {error}")));
                 }
-                Err(error) => return Err(explained(query, error)),
+                Err(error) => return Err(self.explained(query, error)),
             }
         };
         let mut places: BTreeMap<usize, String> = BTreeMap::new();

@@ -322,6 +322,8 @@ pub(super) struct Kernel<'a> {
     types: &'a Types,
     /// Calls at once that kretprobes are to have room for.
     maxactive: Option<u32>,
+    /// Nothing will be attached, so that nobody has to know where.
+    check: bool,
 }
 
 /// What is to be loaded and attached.
@@ -364,8 +366,12 @@ impl Specs {
 }
 
 impl<'a> Kernel<'a> {
-    pub(super) fn new(types: &'a Types, maxactive: Option<u32>) -> Kernel<'a> {
-        Kernel { types, maxactive }
+    pub(super) fn new(types: &'a Types, cli: &Cli) -> Kernel<'a> {
+        Kernel {
+            types,
+            maxactive: cli.maxactive,
+            check: cli.check,
+        }
     }
 
     /// Whether the kernel can have programs of that sort. An error is why not.
@@ -396,7 +402,7 @@ impl<'a> Kernel<'a> {
             sites: Vec::new(),
             kernel_functions: Vec::new(),
         };
-        if rung.multi() {
+        if rung.multi() && (rung.by_type() || !self.check) {
             for (index, place) in family.places.iter().enumerate() {
                 specs.add_site(self.site(place, rung)?, index);
             }

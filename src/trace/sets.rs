@@ -8,15 +8,15 @@ use ksnoop_jit::compile;
 use ksnoop_jit::diag::{Code, Diagnostic};
 use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser::ast;
-use ksnoop_jit::select;
+use ksnoop_jit::select::{self, Families};
 use ksnoop_jit::span::Span;
-use ksnoop_jit::types::{Func, Types};
+use ksnoop_jit::types::{Func, TypeId, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, SymbolKind, Symbols, ftrace_sites};
 
 use super::choose::{Chooser, Wrong, known_module};
 use super::explain::{denied, no_trampoline};
-use super::instances::{NOT_CALLED, prototypes, unfaithful};
+use super::instances::{NOT_CALLED, copy_warning, prototypes, unfaithful};
 use super::targets::{Asked, Family, Place};
 use crate::{Failure, complain, tell};
 
@@ -51,19 +51,44 @@ impl Chooser<'_> {
             let found = select::functions(self.types, number, patterns);
             described.extend(found.into_iter().filter_map(|(id, _)| self.types.func(id)));
         }
-        let plain = |pattern: &&&str| !pattern.contains(['*', '?', '[']);
-        for wanted in patterns.iter().filter(plain) {
-            if described.iter().all(|func| func.name != **wanted) {
-                let diag = Diagnostic::error(
-                    Code::UnknownFunction,
-                    name.span,
-                    format!("there is no function `{wanted}`"),
-                )
-                .label("in this list");
+        let symbols = self.live.then(|| by_name(self.types, patterns)).transpose()?;
+        let suffixed = suffixed(self.types, symbols.as_ref(), module, patterns);
+        let mut others: Vec<Asked> = Vec::new();
+        let mut out = LeftOut::default();
+        for wanted in patterns.iter().filter(|pattern| !is_glob(pattern)) {
+            if described.iter().chain(&suffixed).any(|func| func.name == *wanted) {
+                continue;
+            }
+            // As by itself: another name of a function, or one that BTF does not describe.
+            let own = ast::Ident {
+                node: (*wanted).to_string(),
+                span: name.span,
+            };
+            let diag = Diagnostic::error(
+                Code::UnknownFunction,
+                name.span,
+                format!("there is no function `{wanted}`"),
+            )
+            .label("in this list");
+            if !self.live {
                 return Ok(Err(vec![diag]));
             }
+            match self.without_prototype(text, query, module, &own, vec![diag])? {
+                Ok(one) => others.push(one),
+                Err(diags) if diags.iter().any(|diag| is_about_target(diag.code)) => return Ok(Err(diags)),
+                Err(_) => out.unfit += 1,
+            }
         }
-        if described.is_empty() {
+        if let Some(first) = suffixed.first() {
+            let mut warning = copy_warning(name.span, &first.name);
+            if suffixed.len() > 1 {
+                let more = suffixed.len() - 1;
+                warning = warning.note(format!("so are {more} others"));
+            }
+            tell(self.cli, text, &[warning]);
+        }
+        described.extend(suffixed);
+        if described.is_empty() && others.is_empty() {
             let diag = Diagnostic::error(
                 Code::UnknownFunction,
                 name.span,
@@ -73,16 +98,18 @@ impl Chooser<'_> {
             .help("`ksnoop-jit list '*PART*'` searches by a part of the name");
             return Ok(Err(vec![diag]));
         }
+        let count = described.len();
         let fits = match select::families(text, query, self.types, self.limits, described) {
             Ok(made) => made,
-            Err(diags) => return Ok(Err(diags)),
+            Err(diags) if others.is_empty() => return Ok(Err(diags)),
+            Err(_) => Families {
+                families: Vec::new(),
+                unfit: count,
+                warnings: Vec::new(),
+            },
         };
         tell(self.cli, text, &fits.warnings);
-        let mut out = LeftOut {
-            unfit: fits.unfit,
-            ..LeftOut::default()
-        };
-        let symbols = self.live.then(|| by_name(self.types, patterns)).transpose()?;
+        out.unfit += fits.unfit;
         let mut asked = Asked {
             text: text.to_string(),
             name: name.node.clone(),
@@ -112,6 +139,9 @@ impl Chooser<'_> {
                     });
                 }
             }
+        }
+        for one in others {
+            asked.families.extend(one.families);
         }
         let count = asked.places();
         if let Some(what) = out.told() {
@@ -157,7 +187,7 @@ impl Chooser<'_> {
                 func: func.clone(),
                 shown: func.name.clone(),
                 symbol,
-                by_type: true,
+                by_type: select::stem(&func.name) == func.name,
                 rival: false,
                 user: None,
             };
@@ -166,7 +196,7 @@ impl Chooser<'_> {
                 continue;
             };
             let near = symbols
-                .get(&(func.id.module, func.name.clone()))
+                .get(&(func.id.module, select::stem(&func.name).to_string()))
                 .map_or(&[][..], Vec::as_slice);
             let (own, copies): (Vec<&Symbol>, Vec<&Symbol>) =
                 near.iter().partition(|symbol| symbol.name == func.name);
@@ -184,7 +214,7 @@ impl Chooser<'_> {
             match (own.as_slice(), renamed.as_slice()) {
                 ([symbol], _) => places.push(place(Some((*symbol).clone()))),
                 ([], [symbol]) => places.push(by_address(symbol, func.name.clone())),
-                ([], []) if copies.is_empty() => out.inlined += 1,
+                ([], []) if copies.is_empty() => out.no_symbol += 1,
                 ([], []) => out.copies += 1,
                 ([], found) | (found, _)
                     if self.cli.all_instances && prototypes(self.types, func).len() == 1 =>
@@ -206,7 +236,7 @@ impl Chooser<'_> {
 #[derive(Default)]
 struct LeftOut {
     unfit: usize,
-    inlined: usize,
+    no_symbol: usize,
     copies: usize,
     no_hook: usize,
     ambiguous: usize,
@@ -217,7 +247,10 @@ impl LeftOut {
     fn told(&self) -> Option<String> {
         let parts: Vec<String> = [
             (self.unfit, "the query does not fit"),
-            (self.inlined, "inlined everywhere"),
+            (
+                self.no_symbol,
+                "without a symbol (inlined, or dropped when the kernel was linked)",
+            ),
             (
                 self.copies,
                 "only there as copies that the compiler made (their full names take them)",
@@ -237,13 +270,77 @@ impl LeftOut {
     }
 }
 
+fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '['])
+}
+
+/// Whether a mistake is about which function is meant, and not about what is asked of it.
+fn is_about_target(code: Code) -> bool {
+    matches!(
+        code,
+        Code::UnknownFunction | Code::UnknownModule | Code::AmbiguousFunction | Code::Untraceable
+    )
+}
+
+/// The functions that patterns mean by names with a compiler's suffix, which only symbols have: what they are called, and the
+/// prototype of the name without it. A pattern without a dot means none of them.
+fn suffixed(
+    types: &Types,
+    symbols: Option<&ByName>,
+    module: Option<&ast::Ident>,
+    patterns: &[&str],
+) -> Vec<Func> {
+    let dotted: Vec<&str> = patterns
+        .iter()
+        .copied()
+        .filter(|pattern| pattern.contains('.'))
+        .collect();
+    if dotted.is_empty() {
+        return Vec::new();
+    }
+    let own = |number: u16| module.is_none_or(|module| types.module_name(number) == module.node);
+    let mut wanted: BTreeSet<(u16, &str)> = BTreeSet::new();
+    match symbols {
+        Some(symbols) => {
+            let meant = Patterns::new(&dotted);
+            for ((number, _), near) in symbols.iter().filter(|((number, _), _)| own(*number)) {
+                let names = near.iter().map(|symbol| symbol.name.as_str());
+                wanted.extend(names.filter(|name| meant.any(name)).map(|name| (*number, name)));
+            }
+        }
+        // Nobody knows which copies there are: those that are named are believed in.
+        None => {
+            let named = dotted.iter().filter(|pattern| !is_glob(pattern));
+            let modules = || (0..types.module_count()).filter(|number| own(*number));
+            wanted.extend(named.flat_map(|name| modules().map(|number| (number, *name))));
+        }
+    }
+    wanted.retain(|(_, name)| select::stem(name) != *name);
+    // One pass over each module's functions: there may be thousands of copies, and a look-up of one name is slow.
+    let mut described: BTreeMap<(u16, String), TypeId> = BTreeMap::new();
+    let numbers: BTreeSet<u16> = wanted.iter().map(|(number, _)| *number).collect();
+    for number in numbers {
+        for (id, name) in types.functions(number) {
+            described.entry((number, name)).or_insert(id);
+        }
+    }
+    let func = |(number, full): (u16, &str)| {
+        let id = described.get(&(number, select::stem(full).to_string()))?;
+        Some(Func {
+            name: full.to_string(),
+            ..types.func(*id)?
+        })
+    };
+    wanted.into_iter().filter_map(func).collect()
+}
+
 type ByName = BTreeMap<(u16, String), Vec<Symbol>>;
 
 /// The symbols of functions and of copies of functions that match, by the module that their BTF would be in and the function's name.
 fn by_name(types: &Types, patterns: &[&str]) -> Result<ByName, Failure> {
     let mut found = ByName::new();
     let patterns = Patterns::new(patterns);
-    let all = Symbols::new().functions(|name| patterns.any(select::stem(name)))?;
+    let all = Symbols::new().functions(|name| patterns.any(select::stem(name)) || patterns.any(name))?;
     for symbol in all {
         let number = match &symbol.module {
             None => Some(0),
@@ -271,7 +368,7 @@ impl Hooks {
     /// `None` if the kernel does not show its list: then each function is tried.
     fn read(patterns: &[&str]) -> Option<Hooks> {
         let patterns = Patterns::new(patterns);
-        let found = ftrace_sites(|name| patterns.any(select::stem(name))).ok()?;
+        let found = ftrace_sites(|name| patterns.any(select::stem(name)) || patterns.any(name)).ok()?;
         (!found.is_empty()).then_some(Hooks(found))
     }
 

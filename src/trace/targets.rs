@@ -9,7 +9,7 @@ use ksnoop_jit::sema::{Limits, Stacks};
 use ksnoop_jit::typed;
 use ksnoop_jit::types::{Func, Types};
 use ksnoop_jit_runtime as runtime;
-use runtime::symbols::{Count, Symbol, Symbols, count_named};
+use runtime::symbols::{Symbol, Symbols};
 
 use super::choose::Chooser;
 use super::instances::Instances;
@@ -73,21 +73,6 @@ impl Family {
                 ..self.query.clone()
             },
             places: vec![place.clone()],
-        }
-    }
-}
-
-impl Place {
-    /// A function that BTF describes under the name of one symbol, hooked at another one of the same address, or at that one.
-    pub(super) fn at_symbol(func: Func, described: &Symbol, hooked: &Symbol, shown: &str) -> Place {
-        Place {
-            shown: shown.to_string(),
-            by_type: select::stem(&described.name) == described.name
-                && count_named(&described.name, described.module.as_deref()) == Count::One,
-            func,
-            symbol: Some(hooked.clone()),
-            rival: false,
-            user: None,
         }
     }
 }
