@@ -40,7 +40,7 @@ pub struct Types {
     /// Results of look-ups by name: one costs about a millisecond on a mapped vmlinux.
     named: RefCell<BTreeMap<NameKey, Rc<[u32]>>>,
     /// Results of look-ups of enum constants, each of which reads every enum of an object.
-    constants: RefCell<BTreeMap<NameKey, Rc<[(TypeId, i128)]>>>,
+    constants: RefCell<BTreeMap<NameKey, Constants>>,
     /// How often a whole object was read, which tests hold down.
     scans: Cell<usize>,
     /// Where symbols of the running kernel are, as far as queries ask for them.
@@ -234,6 +234,9 @@ impl Types {
         TypeId::VOID
     }
 }
+
+/// Enum constants of one name: their enums and values.
+type Constants = Rc<[(TypeId, i128)]>;
 
 /// A module and a name.
 type NameKey = (u16, String);
