@@ -407,6 +407,8 @@ codes! {
     BadLength = "E0412",
     /// A condition whose result is known without the value.
     DecidedCondition = "E0413",
+    /// A comparison beside a bitwise operator, which binds less tightly.
+    Precedence = "E0414",
     /// A query that aggregates would also show a value.
     MixedAggregation = "E0420",
     /// `by` without an aggregation.

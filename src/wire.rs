@@ -29,8 +29,11 @@ pub const HEADER: u32 = 24;
 /// In an item: byte offset of its fault (`u32`: 0 is none, N is the Nth of [`ItemLayout::steps`], from 1; with the top bit
 /// set, as in a negative error code, it is the shown pointer itself that does not lead anywhere).
 pub const FAULT: u32 = 0;
-/// In an item: byte offset of its length (`u32`: bytes of a string or buffer that were copied, its NUL not counted).
+/// In an item: byte offset of its length (`u32`: bytes of a string or buffer that were copied, its NUL not counted; of a string
+/// with [`CUT`]).
 pub const LENGTH: u32 = 4;
+/// In the length of a string: it was copied up to a length that was worked out, and may go on.
+pub const CUT: u32 = 1 << 31;
 /// In an item: byte offset of its value. After a fault, the address that could not be used lies here (`u64`).
 pub const VALUE: u32 = 8;
 

@@ -121,7 +121,7 @@ pub(super) fn write(out: &mut String, leaf: &Leaf<'_>) {
 }
 
 /// Appends what stands for a value that could not be read: `<fault: a->b is NULL>`. A step that is no pointer says itself
-/// what is wrong with it (`n is zero`, `i is out of bounds`), which no C expression does, and has no address.
+/// what is wrong with it (`n is zero`, `i is out of bounds (0 to 2)`), which no C expression does, and has no address but a value.
 pub(super) fn fault(out: &mut String, step: &str, address: u64) {
     out.push_str("<fault: ");
     escape::plain(out, step);
@@ -132,6 +132,9 @@ pub(super) fn fault(out: &mut String, step: &str, address: u64) {
 /// Appends what is wrong with a step, to stand behind it: ` is NULL`. ASCII without quotes.
 pub(super) fn fault_cause(out: &mut String, step: &str, address: u64) {
     if step.contains(" is ") {
+        if step.contains(" is out of bounds") || step.ends_with(" is negative") {
+            let _ = write!(out, ": {}", address as i64);
+        }
         return;
     }
     out.push_str(" is ");

@@ -143,7 +143,8 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
             }
             ValueLayout::Bytes { copied, full } => self.memory(shape, plan.hint, value, *copied, *full),
             ValueLayout::String { capacity } => {
-                let wanted = length.min(*capacity);
+                let cut = length & wire::CUT != 0;
+                let wanted = (length & !wire::CUT).min(*capacity);
                 let bytes = clip(value, wanted);
                 // A task's name comes in 16 bytes, of which a NUL ends the text.
                 let text = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -170,7 +171,10 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                         | Format::Errno
                         | Format::BigEndian,
                     )
-                    | None => self.text(bytes, wanted, !ended && wanted.saturating_add(1) >= *capacity),
+                    | None => {
+                        let cut = cut || wanted.saturating_add(1) >= *capacity;
+                        self.text(bytes, wanted, !ended && cut)
+                    }
                 };
                 self.sink.leaf(cast, leaf);
                 whole.then_some(())

@@ -131,7 +131,8 @@ impl Lower<'_> {
             ExprKind::Checked { index, bound } => {
                 let value = self.value(index);
                 self.at(expr.span, format!("below {bound}?"));
-                let (good, bad) = self.fault_named(index.span, " is out of bounds", value);
+                let bounds = format!(" is out of bounds (0 to {})", bound.saturating_sub(1));
+                let (good, bad) = self.fault_named(index.span, &bounds, value);
                 self.b.branch_with(
                     CmpOp::Uge,
                     Bits::W64,

@@ -5,7 +5,7 @@ use super::expr::Shape;
 use super::program::{Handler, Key, Lower};
 use super::text::Read;
 use crate::ir::build::call;
-use crate::ir::{Bits, CmpOp, Helper, Operand, Type, Value, Width};
+use crate::ir::{BinaryOp, Bits, CmpOp, Helper, Operand, Type, Value, Width};
 use crate::span::Span;
 use crate::typed::{Base, Expr, Item, Memory, Source};
 use crate::wire::{self, ItemLayout, ValueLayout};
@@ -190,7 +190,10 @@ impl Lower<'_> {
                     lower.b.add(record, i32::from(place))
                 });
                 let status = self.read(read.what, to, read.size, read.pointer, *memory);
-                let full = (read.what == Read::Bytes).then_some(read.full);
+                let full = match read.what {
+                    Read::Bytes => Some(read.full),
+                    Read::String => self.cut_length(status, read.size),
+                };
                 self.copied(status, read.pointer, record, here, full);
                 return;
             }
@@ -294,6 +297,27 @@ impl Lower<'_> {
         self.b.store(Width::B4, record, fault, 0);
         self.b.jump(done, &[]);
         self.b.switch_to(done);
+    }
+
+    /// The length of a string for which there was room of a size that was worked out, its NUL counted in both: with
+    /// [`wire::CUT`] if it filled all of it. `None` for a constant size, of which the display knows.
+    pub(super) fn cut_length(&mut self, count: Value, size: Operand) -> Option<Operand> {
+        let Operand::Value(size) = size else {
+            return None;
+        };
+        self.b.note("whether it ends there");
+        // 0 where nothing is left, else positive: less 1, only the first has the top bit.
+        let left = self.b.binary(BinaryOp::Sub, Bits::W64, size, count);
+        let full = self.b.add(left, -1);
+        let full = self.b.binary(BinaryOp::Lshr, Bits::W64, full, 63);
+        let mark = self.b.binary(
+            BinaryOp::Shl,
+            Bits::W64,
+            full,
+            i32::try_from(wire::CUT.trailing_zeros()).unwrap_or(31),
+        );
+        let length = self.b.add(count, -1);
+        Some(self.b.binary(BinaryOp::Or, Bits::W64, length, mark).into())
     }
 
     /// What it takes to read a string or bytes of a stated length: their pointer, how many bytes are read, and how many were asked for. `to`

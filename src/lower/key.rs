@@ -106,7 +106,14 @@ impl Lower<'_> {
                 let status = self.read(read.what, to, read.size, read.pointer, *memory);
                 self.check_failed(CmpOp::Slt, status, pointer.span, read.pointer);
                 match read.what {
-                    Read::String => self.text_length(status, room, layout),
+                    Read::String => match self.cut_length(status, read.size) {
+                        None => self.text_length(status, room, layout),
+                        Some(length) => {
+                            let spot = self.spot_in(room, layout);
+                            self.b
+                                .store(Width::B4, spot.base, spot.at + wire::LENGTH as i16, length);
+                        }
+                    },
                     Read::Bytes => {
                         let spot = self.spot_in(room, layout);
                         self.b

@@ -483,8 +483,8 @@ fn in_type(i: Tokens<'_>, open: Span) -> Diagnostic {
             "write a pointer: `(u8 *)p`, and index that",
         ),
         Tok::Punct(Punct::LParen) => (
-            "function types are not known here",
-            "write `void *` for a pointer to a function",
+            "types with parentheses are not known here",
+            "write `void *` for a pointer to a function, a pointer to the elements for one to an array",
         ),
         Tok::Name if i.text().starts_with("__") => (
             "a type has no attributes here",

@@ -189,7 +189,6 @@ const LOOKALIKES: &[(char, &str)] = &[
     ('\u{2019}', "'"),
     ('\u{201a}', "'"),
     ('\u{b4}', "'"),
-    ('`', "'"),
     ('\u{2010}', "-"),
     ('\u{2011}', "-"),
     ('\u{2012}', "-"),
@@ -332,6 +331,9 @@ fn stray(i: &str) -> Lexed<'_> {
                     .label("here")
                     .help("delete it")
             }
+            None if c == '`' => Diagnostic::error(Code::Lookalike, span, "a backtick quotes nothing here")
+                .label("a backtick")
+                .help("write a text in double quotes, a character in single ones"),
             Some((_, right)) => {
                 let message = format!("`{c}` (U+{:04X}) is not `{right}`", c as u32);
                 Diagnostic::error(Code::Lookalike, span, message)

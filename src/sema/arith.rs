@@ -68,6 +68,9 @@ impl Sema<'_> {
                 if let Some(by) = b.constant()
                     && !(0..bits).contains(&by)
                 {
+                    if self.unevaluated > 0 {
+                        return Ok(value(ExprKind::Const(0), ty, span));
+                    }
                     let name = spell(self.types, &ty);
                     return self.report(
                         Diagnostic::error(Code::BadShift, b.span, format!("type `{name}` has {bits} bits"))
@@ -89,6 +92,9 @@ impl Sema<'_> {
             }
         };
         if matches!(op, Arith::Div | Arith::Rem) && b.constant() == Some(0) {
+            if self.unevaluated > 0 {
+                return Ok(value(ExprKind::Const(0), ty, span));
+            }
             return self.report(
                 Diagnostic::error(Code::DivisionByZero, b.span, "division by zero")
                     .label("this is 0")

@@ -36,6 +36,9 @@ const FUNCTIONS: [(&str, &str); 20] = [
     ("htonll", "htonll(x)"),
 ];
 
+/// The call stacks, which are no expressions.
+const STACKS: [(&str, &str); 2] = [("kstack", "kstack()"), ("ustack", "ustack()")];
+
 impl Sema<'_> {
     pub(super) fn call(&mut self, func: &ast::Ident, args: &[Arg], span: Span) -> R<Operand> {
         match func.node.as_str() {
@@ -147,16 +150,21 @@ impl Sema<'_> {
                     format!("there is no function `{name}`"),
                 )
                 .label("a query can't call functions of the kernel, and this is no built-in one");
-                let known = FUNCTIONS
-                    .iter()
-                    .chain(&aggregate::FUNCTIONS)
-                    .chain(&[("kstack", "kstack()"), ("ustack", "ustack()")]);
+                let known = FUNCTIONS.iter().chain(&aggregate::FUNCTIONS).chain(&STACKS);
                 let near = nearest(name, known.map(|(name, _)| *name));
                 if let Some(near) = near.first() {
                     diag = diag.help(format!("did you mean `{near}`?"));
                 } else {
-                    let all: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-                    diag = diag.note(format!("built-in functions are {}", all.join(", ")));
+                    let names = |all: &[(&'static str, &'static str)]| {
+                        all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+                    };
+                    diag = diag
+                        .note(format!("built-in functions are {}", names(&FUNCTIONS)))
+                        .note(format!(
+                            "items of their own are {}, {}",
+                            names(&STACKS),
+                            names(&aggregate::FUNCTIONS)
+                        ));
                 }
                 self.report(diag)
             }

@@ -2,7 +2,7 @@
 //! their own. Tells of those that the types alone decide (`decided`).
 
 use super::address::Address;
-use super::ctypes::{Class, class, common, spell};
+use super::ctypes::{Class, class, common, size_of, spell};
 use super::expr::{Operand, both, value};
 use super::{R, Sema};
 use crate::ctype::CType;
@@ -10,6 +10,10 @@ use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::BinaryOp;
 use crate::span::Span;
 use crate::typed::{Expr, ExprKind, Relation};
+use crate::types::TypeId;
+
+/// Below it neither a program nor the kernel has anything (`CONFIG_DEFAULT_MMAP_MIN_ADDR`, mm/Kconfig).
+const LOWEST_ADDRESS: i64 = 4096;
 
 impl Sema<'_> {
     pub(super) fn compare(
@@ -20,8 +24,18 @@ impl Sema<'_> {
         b: Operand,
         span: Span,
     ) -> R<Operand> {
-        if is_text(&a) || is_text(&b) {
+        if is_text(&a) || is_text(&b) || (self.is_letters(&a) && self.is_letters(&b)) {
             return self.compare_strings(op, op_span, a, b, span);
+        }
+        if let (Operand::Address(_), Operand::Address(_)) = (&a, &b) {
+            return self.report(
+                Diagnostic::error(
+                    Code::BadArguments,
+                    op_span,
+                    "an address literal is compared with something that is read",
+                )
+                .label("both sides are literals"),
+            );
         }
         let (a, b) = match (a, b) {
             (Operand::Address(address), other) if !self.as_number(&address, &other) => {
@@ -76,7 +90,9 @@ impl Sema<'_> {
                         return self.clash(expr.span, op_span, &a, &b);
                     }
                 }
-                self.warn_decided_pointer(relation, &a, &b, span);
+                if !self.warn_decided_pointer(relation, &a, &b, span) {
+                    self.warn_mixed_pointer(relation, op_span, &a, &b);
+                }
                 (self.convert(a, CType::ULONG), self.convert(b, CType::ULONG))
             }
             _ if ca.is_arithmetic() && cb.is_arithmetic() => {
@@ -107,8 +123,8 @@ impl Sema<'_> {
         let ty = match other {
             Operand::Value(expr) => &expr.ty,
             Operand::Place(place) => &place.ty,
-            Operand::Address(other) => return address.number().is_some() && other.number().is_some(),
-            Operand::Str(..)
+            Operand::Address(_)
+            | Operand::Str(..)
             | Operand::Comm(_)
             | Operand::Func(_)
             | Operand::Sized(_)
@@ -118,36 +134,115 @@ impl Sema<'_> {
     }
 
     /// A struct or union as a whole: where it is, its type and its first member.
-    fn aggregate_name(&self, operand: &Operand) -> Option<(Span, String, Option<String>)> {
+    fn aggregate_name(&self, operand: &Operand) -> Option<(Span, TypeId, String)> {
         let Operand::Place(place) = operand else {
             return None;
         };
         let Class::Composite(id) = class(self.types, &place.ty) else {
             return None;
         };
-        let first = self.types.member_names(id).into_iter().next();
-        Some((place.span, spell(self.types, &place.ty), first))
+        Some((place.span, id, spell(self.types, &place.ty)))
     }
 
     fn compare_structs<T>(
         &mut self,
         op_span: Span,
-        (a_span, a, first): (Span, String, Option<String>),
-        (b_span, b, _): (Span, String, Option<String>),
+        (a_span, a_id, a): (Span, TypeId, String),
+        (b_span, b_id, b): (Span, TypeId, String),
     ) -> R<T> {
         let mut diag = Diagnostic::error(Code::NotScalar, op_span, "C has no comparison of whole structs")
             .label("compares numbers, pointers and strings")
             .secondary(a_span, format!("its type is `{a}`"))
             .secondary(b_span, format!("its type is `{b}`"));
-        if let (true, Some(member)) = (a == b, first) {
+        if let (true, Some(member)) = (a_id == b_id, self.types.member_names(a_id).first()) {
             let (a, op, b) = (
-                a_span.text(self.text),
+                self.member_text(a_span, member),
                 op_span.text(self.text),
-                b_span.text(self.text),
+                self.member_text(b_span, member),
             );
-            diag = diag.help(format!("compare their members: `{a}.{member} {op} {b}.{member}`"));
+            diag = diag.help(format!("compare their members: `{a} {op} {b}`"));
         }
         self.report(diag)
+    }
+
+    /// How a member of what is written there is written.
+    pub(super) fn member_text(&self, outer: Span, member: &str) -> String {
+        let outer = outer.text(self.text);
+        let Some(pointer) = outer.strip_prefix('*') else {
+            return format!("{outer}.{member}");
+        };
+        let pointer = pointer.trim_start();
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '.' | '-' | '>');
+        if pointer.chars().all(word) {
+            format!("{pointer}->{member}")
+        } else {
+            format!("({outer}).{member}")
+        }
+    }
+
+    /// Whether it is an array of letters.
+    fn is_letters(&self, operand: &Operand) -> bool {
+        let Operand::Place(place) = operand else {
+            return false;
+        };
+        matches!(class(self.types, &place.ty), Class::Array { elem, .. } if self.is_char(&CType::Btf(elem)))
+    }
+
+    /// Addresses that are compared with what is none, or with those of something else: C compilers warn of them.
+    fn warn_mixed_pointer(&mut self, relation: Relation, op_span: Span, a: &Expr, b: &Expr) {
+        let (x, y) = (spell(self.types, &a.ty), spell(self.types, &b.ty));
+        let clash = |title: &str| {
+            Diagnostic::warning(Code::TypeClash, op_span, title)
+                .label("these are compared as numbers")
+                .secondary(a.span, format!("its type is `{x}`"))
+                .secondary(b.span, format!("its type is `{y}`"))
+        };
+        let (pointer, number) = match (class(self.types, &a.ty), class(self.types, &b.ty)) {
+            (Class::Ptr(to), Class::Ptr(other)) => {
+                if !self.points_alike(&to, &other) {
+                    self.warn(
+                        clash("pointers to different types are compared")
+                            .help("a cast tells that it is meant: `(void *)p`"),
+                    );
+                }
+                return;
+            }
+            (Class::Ptr(_), _) => (a, b),
+            _ => (b, a),
+        };
+        let odd = match number.constant() {
+            // Nothing is at NULL, nor near it: `mmap_min_addr` keeps programs away. Errors are above all addresses.
+            Some(constant) => {
+                (1..LOWEST_ADDRESS).contains(&constant) && matches!(relation, Relation::Eq | Relation::Ne)
+            }
+            None => size_of(self.types, &number.ty) != Some(8),
+        };
+        if odd {
+            let mut diag = clash("an address is compared with a number that is none");
+            if let ExprKind::AddrOf(_) = &pointer.kind {
+                let array = pointer.span.text(self.text);
+                diag = diag.help(format!("to compare an element, index it: `{array}[0]`"));
+            }
+            self.warn(diag);
+        }
+    }
+
+    /// Whether two pointers point to the same kind of thing, or one of them to anything.
+    fn points_alike(&self, a: &CType, b: &CType) -> bool {
+        match (class(self.types, a), class(self.types, b)) {
+            (Class::Void, _) | (_, Class::Void) => true,
+            (Class::Int { bytes: x, .. }, Class::Int { bytes: y, .. }) => x == y,
+            (Class::Ptr(x), Class::Ptr(y)) => self.points_alike(&x, &y),
+            _ => self.bare_name(a) == self.bare_name(b),
+        }
+    }
+
+    /// A type's name without typedefs and modifiers.
+    fn bare_name(&self, ty: &CType) -> String {
+        match ty {
+            CType::Btf(id) => spell(self.types, &CType::Btf(self.types.complete(*id))),
+            CType::Void | CType::Bool | CType::Int { .. } | CType::Ptr(_) => spell(self.types, ty),
+        }
     }
 
     pub(super) fn clash<T>(&mut self, at: Span, op: Span, a: &Expr, b: &Expr) -> R<T> {

@@ -38,14 +38,18 @@ impl Sema<'_> {
                 (None, None) => format!(", the other side between {} and {}", y.0, y.1),
                 _ => String::new(),
             };
-            self.warn(
-                Diagnostic::warning(
-                    Code::DecidedComparison,
-                    span,
-                    format!("this comparison is always {always}"),
-                )
-                .label(format!("{what} is between {min} and {max}{other}")),
-            );
+            let mut diag = Diagnostic::warning(
+                Code::DecidedComparison,
+                span,
+                format!("this comparison is always {always}"),
+            )
+            .label(format!("{what} is between {min} and {max}{other}"));
+            for (written, typed) in [(a, typed.0), (b, typed.1)] {
+                if let Some(note) = self.converted(written, typed) {
+                    diag = diag.note(note);
+                }
+            }
+            self.warn(diag);
         } else if a == b && reads(a) {
             let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
             self.warn(
@@ -60,7 +64,8 @@ impl Sema<'_> {
     }
 
     /// The same of pointers: they are never negative, and what lies in a struct is never at NULL.
-    pub(super) fn warn_decided_pointer(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) {
+    /// Gives whether it did.
+    pub(super) fn warn_decided_pointer(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) -> bool {
         let warn = |this: &mut Self, always: bool, label: &str| {
             this.warn(
                 Diagnostic::warning(
@@ -70,6 +75,7 @@ impl Sema<'_> {
                 )
                 .label(label),
             );
+            true
         };
         let (pointer, number, op) = match (a.constant(), b.constant()) {
             (None, Some(number)) => (a, number, op),
@@ -78,16 +84,18 @@ impl Sema<'_> {
                 let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
                 return warn(self, always, "both sides are the same");
             }
-            _ => return,
+            _ => return false,
         };
         if number == 0 && matches!(op, Relation::Lt | Relation::Ge) {
-            warn(self, op == Relation::Ge, "an address is not negative");
+            warn(self, op == Relation::Ge, "an address is not negative")
         } else if number == 0 && matches!(op, Relation::Eq | Relation::Ne) && self.never_null(pointer) {
             warn(
                 self,
                 op == Relation::Ne,
                 "this is where something is in memory, not a pointer that is read",
-            );
+            )
+        } else {
+            false
         }
     }
 
@@ -105,7 +113,23 @@ impl Sema<'_> {
     fn never_null(&self, pointer: &Expr) -> bool {
         if let ExprKind::AddrOf(place) = &pointer.kind {
             match &place.base {
-                Base::Pointer { pointer, .. } => place.path.is_some() && reads(pointer),
+                Base::Pointer { pointer, .. } => {
+                    // The way through a program's own structs is only a number.
+                    let member = match class(self.types, &pointer.ty) {
+                        Class::Ptr(to) => {
+                            matches!(class(self.types, &to), Class::Composite(_)) && place.ty != to
+                        }
+                        Class::Void
+                        | Class::Int { .. }
+                        | Class::Bool
+                        | Class::Float
+                        | Class::Composite(_)
+                        | Class::Array { .. }
+                        | Class::Func
+                        | Class::Opaque => false,
+                    };
+                    (place.path.is_some() || member) && reads(pointer)
+                }
                 Base::Arg(_) | Base::Return => true,
             }
         } else {
@@ -113,11 +137,29 @@ impl Sema<'_> {
         }
     }
 
+    /// What the usual conversions make of a side, if it isn't seen.
+    fn converted(&self, written: &Expr, typed: &Expr) -> Option<String> {
+        let (before, after) = (self.range(written)?, self.range(typed)?);
+        let (text, ty) = (written.span.text(self.text), spell(self.types, &typed.ty));
+        match written.constant() {
+            Some(_) => (text != after.0.to_string()).then(|| {
+                format!(
+                    "`{text}` is {} as `{ty}`, in which the sides are compared",
+                    after.0
+                )
+            }),
+            None => (before != after).then(|| format!("`{text}` is converted to `{ty}`, as C does it")),
+        }
+    }
+
     fn described(&self, value: &Expr) -> String {
         if let ExprKind::Load(place) = &value.kind
             && let Some(bits) = place.bits
         {
-            return format!("a bitfield of {} bits", bits.width);
+            return match bits.width {
+                1 => "a bitfield of one bit".to_string(),
+                width => format!("a bitfield of {width} bits"),
+            };
         }
         if matches!(
             value.kind,

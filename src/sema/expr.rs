@@ -117,7 +117,8 @@ impl Sema<'_> {
                     if let CType::Btf(id) = place.ty
                         && let Some(first) = self.types.member_names(id).first()
                     {
-                        diag = diag.help(format!("name one of its members, such as `.{first}`"));
+                        let member = self.member_text(place.span, first);
+                        diag = diag.help(format!("name one of its members, such as `{member}`"));
                     }
                     self.report(diag)
                 }
@@ -133,7 +134,7 @@ impl Sema<'_> {
                     let name = spell(self.types, &place.ty);
                     self.report(
                         Diagnostic::error(Code::Incomplete, place.span, format!("`{name}` has no value"))
-                            .label("its definition is not in the kernel's BTF"),
+                            .label(self.why_opaque(&place.ty)),
                     )
                 }
             },
@@ -322,10 +323,18 @@ impl Sema<'_> {
         rhs: &ast::Expr,
         span: Span,
     ) -> R<Operand> {
+        if matches!(op, BinaryOp::And | BinaryOp::Xor | BinaryOp::Or) {
+            self.warn_precedence(op_span, lhs, rhs);
+        }
         match op {
             BinaryOp::LogAnd | BinaryOp::LogOr => {
-                let (a, b) = both(self.condition(lhs), self.condition(rhs))?;
                 let or = op == BinaryOp::LogOr;
+                let a = self.condition(lhs);
+                let decided = a
+                    .as_ref()
+                    .is_ok_and(|a| a.constant().is_some_and(|a| (a != 0) == or));
+                let b = self.evaluated(!decided, |this| this.condition(rhs));
+                let (a, b) = both(a, b)?;
                 // What decides comes first or is not there: a side that is read may fault, and then counts as false.
                 let kind = match (a.constant(), b.constant()) {
                     (Some(a), Some(b)) => {
@@ -345,6 +354,9 @@ impl Sema<'_> {
             | BinaryOp::Ge
             | BinaryOp::Match => {
                 let (a, b) = both(self.operand(lhs), self.operand(rhs))?;
+                if is_string_call(lhs) || is_string_call(rhs) {
+                    return self.compare_strings(op, op_span, a, b, span);
+                }
                 self.compare(op, op_span, a, b, span)
             }
             BinaryOp::Mul => self.arithmetic(Arith::Mul, op_span, lhs, rhs, span),
@@ -360,6 +372,46 @@ impl Sema<'_> {
         }
     }
 
+    /// C compilers warn of `flags & 2 == 2`, which means `flags & (2 == 2)`.
+    fn warn_precedence(&mut self, op_span: Span, lhs: &ast::Expr, rhs: &ast::Expr) {
+        let bare = |side: &ast::Expr, from: u32, to: u32| {
+            let Ast::Binary { op, .. } = &side.kind else {
+                return None;
+            };
+            let relation = matches!(
+                op.node,
+                BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge
+            );
+            // What is in parentheses has a span without them.
+            let between = Span { start: from, end: to };
+            (relation && !between.text(self.text).contains(['(', ')'])).then_some((op.span, side.span))
+        };
+        let found = bare(lhs, lhs.span.end, op_span.start).or_else(|| bare(rhs, op_span.end, rhs.span.start));
+        let Some((relation, side)) = found else {
+            return;
+        };
+        let (op, relation_text) = (op_span.text(self.text), relation.text(self.text));
+        let meant = side.text(self.text);
+        self.warn(
+            Diagnostic::warning(
+                Code::Precedence,
+                op_span,
+                format!("`{relation_text}` binds more tightly than `{op}`"),
+            )
+            .label(format!("combines with the result of `{meant}`"))
+            .secondary(relation, "is computed first")
+            .help(format!("put the operands of `{op}` in parentheses")),
+        );
+    }
+
+    /// Types what the kernel never computes where `really` is false: constants that C leaves undefined are no mistakes there.
+    pub(super) fn evaluated<T>(&mut self, really: bool, typing: impl FnOnce(&mut Self) -> R<T>) -> R<T> {
+        self.unevaluated += u32::from(!really);
+        let typed = typing(self);
+        self.unevaluated -= u32::from(!really);
+        typed
+    }
+
     fn conditional(
         &mut self,
         cond: &ast::Expr,
@@ -368,8 +420,12 @@ impl Sema<'_> {
         span: Span,
     ) -> R<Operand> {
         let cond = self.condition(cond);
-        let (a, b) = both(self.scalar(then), self.scalar(otherwise))?;
-        let cond = cond?;
+        let known = cond.as_ref().ok().and_then(Expr::constant);
+        let (a, b) = (
+            self.evaluated(known != Some(0), |this| this.scalar(then)),
+            self.evaluated(known.is_none_or(|c| c == 0), |this| this.scalar(otherwise)),
+        );
+        let (cond, (a, b)) = both(cond, both(a, b))?;
         let (ca, cb) = (class(self.types, &a.ty), class(self.types, &b.ty));
         let (a, b, ty) = if ca.is_arithmetic() && cb.is_arithmetic() {
             let (a, b) = (self.promoted(a, "`?:`")?, self.promoted(b, "`?:`")?);
@@ -511,6 +567,11 @@ fn int_literal(lit: &ast::IntLit) -> CType {
         // A decimal literal above LONG_MAX has no type in C; gcc takes it as unsigned.
         CType::ULONG
     }
+}
+
+/// Whether it is `str(p)` or the like, which gives a string though its value is a pointer.
+fn is_string_call(expr: &ast::Expr) -> bool {
+    matches!(&expr.kind, Ast::Call { func, .. } if matches!(func.node.as_str(), "str" | "ustr"))
 }
 
 fn op_name(op: UnaryOp) -> &'static str {

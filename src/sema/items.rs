@@ -208,15 +208,14 @@ impl Sema<'_> {
             }
             Some(_) | None => expr,
         };
-        let operand = self.operand(expr)?;
+        let operand = self.operand(expr);
+        let word = format.map(|name| Ok((self.format(name)?, name))).transpose();
+        let (operand, word) = both(operand, word)?;
         if let Some(label) = label {
             self.check_label(label, expr, &operand)?;
         }
-        let (operand, shape) = match format {
-            Some(name) => {
-                let word = self.format(name)?;
-                (self.as_formatted(operand, word, name)?, Some(word.format))
-            }
+        let (operand, shape) = match word {
+            Some((word, name)) => (self.as_formatted(operand, word, name)?, Some(word.format)),
             None => (operand, None),
         };
         let label = match label {

@@ -2,8 +2,8 @@
 //! no constant here: a relocation makes it right on another kernel.
 
 use super::ctypes::{Class, class, size_of, spell};
-use super::expr::Operand;
-use super::{R, Sema};
+use super::expr::{Operand, both};
+use super::{R, Reported, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg};
@@ -42,10 +42,7 @@ impl Sema<'_> {
                 let name = spell(self.types, ty);
                 self.report(
                     Diagnostic::error(Code::Incomplete, at, format!("the size of `{name}` is not known"))
-                        .label(match self.user {
-                            false => "its definition is not in the kernel's BTF",
-                            true => "its definition is in no BTF that the query sees",
-                        }),
+                        .label(self.why_opaque(ty)),
                 )
             }
         }
@@ -60,7 +57,17 @@ impl Sema<'_> {
             return self.sizeof(&ty, expr.span, span);
         }
         let constant = |bytes: u64| Ok(Operand::Value(Self::ulong(bytes, span)));
-        let place = match self.operand(expr)? {
+        let operand = self.evaluated(false, |this| this.operand(expr));
+        if let (Err(Reported), ast::ExprKind::Name(name)) = (&operand, &expr.kind) {
+            let keywords = self.keywords_of(name);
+            if let Some(diag) = self.diags.last_mut() {
+                let help = keywords
+                    .iter()
+                    .map(|keyword| format!("did you mean `{keyword} {name}`?"));
+                diag.help.extend(help);
+            }
+        }
+        let place = match operand? {
             Operand::Value(inner) | Operand::Symbol(inner) => return self.sizeof(&inner.ty, expr.span, span),
             Operand::Place(place) => place,
             Operand::Str(text, _) => return constant(text.len() as u64 + 1),
@@ -70,6 +77,18 @@ impl Sema<'_> {
             Operand::Comm(_) => return constant(16),
             Operand::Sized(sized) => return self.sized_value(&sized),
         };
+        if place.bits.is_some() {
+            let ty = spell(self.types, &place.ty);
+            return self.report(
+                Diagnostic::error(
+                    Code::BitfieldAddress,
+                    expr.span,
+                    "a bitfield has no size in bytes",
+                )
+                .label("this is a bitfield")
+                .help(format!("its declared type has one: `sizeof({ty})`")),
+            );
+        }
         // Of an array of arrays, aya counts the innermost elements only (`Btf::type_size`, aya-obj's btf.rs).
         let array = matches!(
             class(self.types, &place.ty),
@@ -99,8 +118,7 @@ impl Sema<'_> {
         member: &ast::Expr,
         span: Span,
     ) -> R<Operand> {
-        let pointer = self.scalar(pointer)?;
-        let outer = self.type_arg(ty)?;
+        let (pointer, outer) = both(self.scalar(pointer), self.type_arg(ty))?;
         let place = self.member_of(ty, member, span)?;
         if !matches!(class(self.types, &pointer.ty), Class::Ptr(_)) {
             let name = spell(self.types, &pointer.ty);

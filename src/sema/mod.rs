@@ -162,6 +162,7 @@ fn type_for(
         },
         suggests,
         missing: probe.user().map_or(Vec::new(), user::missing),
+        unevaluated: 0,
         diags: Vec::new(),
     };
     let events = if aggregate::is_wanted(query) {
@@ -223,6 +224,8 @@ struct Sema<'a> {
     missing: Vec<Option<String>>,
     /// Whether mistakes are told, so that what is near is worth looking for.
     suggests: bool,
+    /// In how many expressions this one is of which only the type counts, or nothing.
+    unevaluated: u32,
     diags: Vec<Diagnostic>,
 }
 

@@ -108,9 +108,9 @@ impl Sema<'_> {
                     Diagnostic::error(
                         Code::Incomplete,
                         at,
-                        format!("the definition of `{name}` is not in the kernel's BTF"),
+                        format!("the members of `{name}` are not known"),
                     )
-                    .label("its members are not known"),
+                    .label(self.why_opaque(&ty)),
                 )
             }
             (
@@ -155,7 +155,7 @@ impl Sema<'_> {
                         at,
                         format!("the members of `{outer_name}` are not known"),
                     )
-                    .label("its definition is not in the kernel's BTF"),
+                    .label(self.why_opaque(&outer.ty)),
                 };
                 if !error.candidates.is_empty() {
                     let names: Vec<String> = error.candidates.iter().map(|c| format!("`{c}`")).collect();

@@ -69,15 +69,13 @@ impl Sema<'_> {
             }
             Class::Opaque => {
                 let name = spell(self.types, &to);
-                return self.report(
-                    Diagnostic::error(
-                        Code::Incomplete,
-                        span,
-                        format!("the definition of `{name}` is not in the kernel's BTF"),
-                    )
-                    .label("can't be followed")
-                    .note("a struct that only a module defines is known when the module is loaded"),
-                );
+                let mut diag = Diagnostic::error(Code::Incomplete, span, format!("`{name}` can't be read"))
+                    .label(self.why_opaque(&to));
+                if matches!(&to, CType::Btf(id) if !id.is_program()) {
+                    diag =
+                        diag.note("a struct that only a module defines is known when the module is loaded");
+                }
+                return self.report(diag);
             }
             Class::Int { .. }
             | Class::Bool

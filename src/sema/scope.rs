@@ -2,7 +2,8 @@
 //! Out: types. Never says how a mistake is told, but for where was looked.
 
 use super::Sema;
-use crate::types::{NameKind, TypeId};
+use crate::ctype::CType;
+use crate::types::{Enum, Int, NameKind, Type, TypeId};
 
 impl Sema<'_> {
     /// All types of this name and kind; the program's first.
@@ -54,6 +55,34 @@ impl Sema<'_> {
             names.dedup();
         }
         names
+    }
+
+    /// Why there is nothing to compute with in a value of that type.
+    pub(super) fn why_opaque(&self, ty: &CType) -> String {
+        let CType::Btf(id) = ty else {
+            return "it is no value".to_string();
+        };
+        let id = self.types.complete(*id);
+        match self.types.get(id) {
+            Type::Int(Int { size, .. }) | Type::Enum(Enum { size, .. }) => {
+                format!("a number of {size} bytes is only shown, with the struct that it is in")
+            }
+            Type::Fwd { .. } if id.is_program() => "its definition is not in the program's BTF".to_string(),
+            Type::Fwd { .. } => "its definition is not in the kernel's BTF".to_string(),
+            Type::Func { .. } | Type::FuncProto { .. } => "a function".to_string(),
+            Type::Void
+            | Type::Float { .. }
+            | Type::Ptr(_)
+            | Type::Array { .. }
+            | Type::Struct(_)
+            | Type::Union(_)
+            | Type::Typedef(_)
+            | Type::Const(_)
+            | Type::Volatile(_)
+            | Type::Restrict(_)
+            | Type::TypeTag { .. }
+            | Type::Other => "it is no value".to_string(),
+        }
     }
 
     /// Where a name was looked for.

@@ -2,7 +2,7 @@
 //! is shown. A constant length is checked here, a computed one is bounded when the program runs.
 
 use super::ctypes::{Class, class, size_of, spell};
-use super::expr::{Operand, value};
+use super::expr::{Operand, both, value};
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -34,11 +34,12 @@ impl Sema<'_> {
         user: bool,
         span: Span,
     ) -> R<Operand> {
-        let pointer = self.string_pointer(pointer, user, span)?;
+        let pointer = self.string_pointer(pointer, user, span);
+        let length = length.map(|length| self.length(length)).transpose();
+        let (pointer, length) = both(pointer, length)?;
         let Some(length) = length else {
             return Ok(Operand::Value(pointer));
         };
-        let length = self.length(length)?;
         let memory = self.string_memory(&pointer);
         Ok(Operand::Sized(Box::new(Sized {
             pointer,
@@ -52,7 +53,7 @@ impl Sema<'_> {
     /// `buf(p, n)`.
     pub(super) fn buffer_call(&mut self, pointer: &ast::Expr, length: &ast::Expr, span: Span) -> R<Operand> {
         let at = pointer.span;
-        let pointer = self.scalar(pointer)?;
+        let (pointer, length) = both(self.scalar(pointer), self.length(length))?;
         let memory = match class(self.types, &pointer.ty) {
             Class::Ptr(to) => match self.memory_of(&pointer, &to) {
                 Memory::User => Memory::User,
@@ -80,7 +81,6 @@ impl Sema<'_> {
         } else {
             self.convert(pointer, CType::Ptr(Box::new(CType::Void)))
         };
-        let length = self.length(length)?;
         Ok(Operand::Sized(Box::new(Sized {
             pointer,
             memory,

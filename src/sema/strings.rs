@@ -53,18 +53,7 @@ impl Sema<'_> {
                 );
             }
             (Operand::Str(literal, at), text) => (text, literal, at),
-            (a, b) => {
-                return self.report(
-                    Diagnostic::error(
-                        Code::StringOperand,
-                        op_span,
-                        "a string is compared with a text in double quotes only",
-                    )
-                    .label("neither side is one")
-                    .secondary(a.span(), "this is read when the program runs")
-                    .secondary(b.span(), "and so is this"),
-                );
-            }
+            (a, b) => return self.no_text(op_span, glob, &a, &b),
         };
         let test = self.string_test(literal, glob, at)?;
         if let Operand::Func(_) = text {
@@ -87,6 +76,39 @@ impl Sema<'_> {
             test,
         };
         Ok(value(kind, CType::INT, span))
+    }
+
+    /// Tells that neither side of a comparison of strings is a literal.
+    fn no_text(&mut self, op_span: Span, glob: bool, a: &Operand, b: &Operand) -> R<Operand> {
+        if glob {
+            let text = a.span().text(self.text);
+            let help = format!("write the pattern in double quotes: `{text} =~ \"eth*\"`");
+            return self.report(
+                Diagnostic::error(
+                    Code::StringOperand,
+                    op_span,
+                    "`=~` compares a string with a glob pattern",
+                )
+                .label("neither side is a text in double quotes")
+                .help(help),
+            );
+        }
+        let mut diag = Diagnostic::error(
+            Code::StringOperand,
+            op_span,
+            "a string is compared with a text in double quotes only",
+        )
+        .label("neither side is one");
+        for side in [a, b] {
+            diag = diag.secondary(
+                side.span(),
+                match side.is_fixed() {
+                    true => "this is no text",
+                    false => "this is read when the program runs",
+                },
+            );
+        }
+        self.report(diag)
     }
 
     /// What a string is compared with.

@@ -351,8 +351,9 @@ fn finish(
         }
     }
     for (name, count) in faults.iter().filter(|(_, count)| *count > 0) {
+        let comparisons = if *count == 1 { "comparison" } else { "comparisons" };
         complain(&format!(
-            "{name}: in {count} predicates a pointer was bad, so they did not hold"
+            "{name}: {count} {comparisons} of its predicates did not hold because of a fault, such as a bad pointer or a division by zero"
         ));
     }
     uncounted.iter().for_each(aggregate::Missing::complain);

@@ -8,7 +8,7 @@
 
 use btf_rs::BtfType;
 
-use super::{Composite, Enum, Func, Int, Member, Object, Param, Type, TypeId, Types};
+use super::{Composite, Enum, Func, Int, Member, Object, Param, Type, TypeId, Types, sign};
 
 impl Types {
     /// The type's own name: tag, typedef name, function name; empty for pointers and anonymous types.
@@ -79,7 +79,8 @@ impl Types {
             btf_rs::Type::Struct(composite) => Type::Struct(self.decode_composite(object, id, composite)),
             btf_rs::Type::Union(composite) => Type::Union(self.decode_composite(object, id, composite)),
             btf_rs::Type::Enum(e) => {
-                let signed = e.is_signed();
+                let (size, raw) = (clamp(e.size()), e.members.iter().map(|m| m.val()));
+                let signed = e.is_signed() || (sign::guess(size, raw) && !self.tells_signs(id.module));
                 let value = |raw: u32| {
                     if signed {
                         i128::from(raw as i32)
@@ -89,7 +90,7 @@ impl Types {
                 };
                 Type::Enum(Enum {
                     name: object.text(e).into(),
-                    size: clamp(e.size()),
+                    size,
                     signed,
                     values: e
                         .members

@@ -13,6 +13,7 @@ mod lookup;
 mod member;
 mod model;
 mod program;
+mod sign;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod testing;
@@ -24,7 +25,7 @@ pub use model::{
     TypeId,
 };
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -249,6 +250,8 @@ struct Object {
     first: u32,
     /// One past its last id.
     end: u32,
+    /// Whether its enums say if they are signed, once that was asked.
+    signs: OnceCell<bool>,
 }
 
 impl Object {
@@ -262,6 +265,7 @@ impl Object {
             btf,
             first: first.max(1),
             end: end.saturating_add(1),
+            signs: OnceCell::new(),
         }
     }
 }

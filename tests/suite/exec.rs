@@ -165,7 +165,7 @@ impl Stage<'_> {
         };
         let at = item.offset as usize;
         let fault = number(&record[at..at + 4]) as u32;
-        let length = number(&record[at + 4..at + 8]) as usize;
+        let length = (number(&record[at + 4..at + 8]) as u32 & !wire::CUT) as usize;
         let value = &record[at + 8..];
         let word = number(&value[..8]);
         let own_fault = fault >> 31 == 1;

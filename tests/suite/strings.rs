@@ -28,7 +28,7 @@ impl Ran {
         let item = &record[self.layout.items[index].offset as usize..];
         match number(&item[..4]) as u32 {
             0 => {
-                let length = number(&item[4..8]) as usize;
+                let length = (number(&item[4..8]) as u32 & !wire::CUT) as usize;
                 let room = item.len() - wire::VALUE as usize;
                 Ok(&item[wire::VALUE as usize..][..length.min(room)])
             }
@@ -525,4 +525,33 @@ fn the_name_of_what_is_traced() {
         "{}",
         ran.text(&world.types)
     );
+}
+
+#[test]
+fn a_string_that_fills_its_length_may_go_on() {
+    let mut world = World::new();
+    world.text = b"hello\0".to_vec();
+    for (length, shown) in [
+        (1u64, "\"h\"..."),
+        (4, "\"hell\"..."),
+        (5, "\"hello\"..."),
+        (6, "\"hello\""),
+        (200, "\"hello\""),
+        (1 << 40, "\"hello\""),
+    ] {
+        world.args[4] = length;
+        let mut queries = vec![
+            "look(str(s, n))".to_string(),
+            "look(str(s, (int)n + 0))".to_string(),
+        ];
+        if length < 1000 {
+            queries.push(format!("look(str(s, {length}))"));
+        } else {
+            queries.remove(1);
+        }
+        for query in queries {
+            let text = world.run(&query).text(&world.types);
+            assert!(text.contains(&format!("={shown})")), "{query}: {text}");
+        }
+    }
 }

@@ -200,6 +200,9 @@ fn bad_pointers_and_faults() {
     let mut divided = String::new();
     crate::display::leaf::fault(&mut divided, "n is zero", 0);
     assert_eq!(divided, "<fault: n is zero>");
+    let mut outside = String::new();
+    crate::display::leaf::fault(&mut outside, "i + 1 is out of bounds (0 to 2)", -1i64 as u64);
+    assert_eq!(outside, "<fault: i + 1 is out of bounds (0 to 2): -1>");
     // A step that the layout does not have.
     assert_eq!(show(Layout::Compact, 9, 0), "(sk->skb=<fault: sk->skb is NULL>)");
 }

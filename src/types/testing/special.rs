@@ -4,7 +4,7 @@
 use super::kernel::Tasks;
 use super::{Builder, Layout};
 use crate::types::NameKind;
-use crate::types::write::FUNC_STATIC;
+use crate::types::write::{FUNC_STATIC, Field, INT_SIGNED};
 
 pub(super) fn types(b: &mut Builder) {
     let void_ptr = b.ptr(0);
@@ -151,6 +151,17 @@ pub(super) fn functions(b: &mut Builder, tasks: &Tasks) {
     let ctxt = b.writer.fwd("x86_emulate_ctxt", false);
     let ctxt = b.ptr(ctxt);
     b.func("emulate_declared", int, &[("ctxt", ctxt)]);
+    let wide = b.writer.int("__int128", 16, INT_SIGNED);
+    let wide = b.writer.struct_(
+        "wide",
+        32,
+        &[
+            Field::bits("number", wide, 0, 0),
+            Field::bits("after", int, 128, 0),
+        ],
+    );
+    let wide = b.ptr(wide);
+    b.func("use_wide", int, &[("p", wide)]);
 }
 
 /// A struct made earlier, by name.

@@ -373,3 +373,59 @@ fn an_empty_module() {
     assert_eq!(types.functions(1), []);
     assert_eq!(types.get(TypeId { module: 1, id: 1 }), Type::Void);
 }
+
+#[test]
+fn the_sign_of_an_enum_where_no_flag_tells_it() {
+    let signed = |size: u32, raw: u32, more: &dyn Fn(&mut BtfWriter)| {
+        let mut w = BtfWriter::new();
+        let values = [("SOME", 1), ("LAST", i128::from(raw))];
+        let id = w.enum_("e", size, false, &values);
+        more(&mut w);
+        let Type::Enum(e) = types_of(&w).get(TypeId { module: 0, id }) else {
+            panic!("no enum")
+        };
+        let expected = if e.signed {
+            i128::from(raw as i32)
+        } else {
+            i128::from(raw)
+        };
+        assert_eq!((e.values[0].1, e.values[1].1), (1, expected));
+        e.signed
+    };
+    // What 5.10 has: `PERF_EVENT_STATE_DEAD`, an errno, `FTRACE_FL_ENABLED`, `PROC_PID_INIT_INO`, nothing large.
+    for (raw, expected) in [
+        (-4i32 as u32, true),
+        (-4095i32 as u32, true),
+        (-4096i32 as u32, false),
+        (1 << 31, false),
+        (0xefff_fffc, false),
+        (3, false),
+    ] {
+        assert_eq!(signed(4, raw, &|_| ()), expected, "{raw:#x}");
+        // A packed one has no room for a positive number of that size.
+        assert_eq!(signed(1, raw, &|_| ()), raw > i32::MAX as u32, "{raw:#x}");
+        assert!(!signed(8, raw, &|_| ()), "{raw:#x}");
+        // Who uses the flag for one enum, or knows the kind that came with it, means it by all of them.
+        assert!(!signed(4, raw, &|w| {
+            w.enum_("other", 4, true, &[("MINUS", -1)]);
+        }));
+        assert!(!signed(4, raw, &|w| {
+            w.enum_("wide", 8, false, &[("WIDE", 1 << 40)]);
+        }));
+    }
+}
+
+#[test]
+fn a_modules_enums_say_their_sign_if_the_kernels_do() {
+    for flagged in [false, true] {
+        let mut base = BtfWriter::new();
+        base.enum_("of_kernel", 4, flagged, &[("NO", if flagged { -1 } else { 1 })]);
+        let mut module = BtfWriter::over(&base);
+        let id = module.enum_("mask", 4, false, &[("ALL", i128::from(u32::MAX))]);
+        let types = types_with_module(&base, "m", &module);
+        let Type::Enum(e) = types.get(TypeId { module: 1, id }) else {
+            panic!("no enum")
+        };
+        assert_eq!(e.signed, !flagged);
+    }
+}
