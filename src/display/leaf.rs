@@ -132,7 +132,7 @@ pub(super) fn fault(out: &mut String, step: &str, address: u64) {
 /// Appends what is wrong with a step, to stand behind it: ` is NULL`. ASCII without quotes.
 pub(super) fn fault_cause(out: &mut String, step: &str, address: u64) {
     if step.contains(" is ") {
-        if step.contains(" is out of bounds") || step.ends_with(" is negative") {
+        if step.contains(" is out of bounds") {
             let _ = write!(out, ": {}", address as i64);
         }
         return;

@@ -4,6 +4,7 @@
 
 use super::ctypes::{Class, class, spell};
 use super::items::is_condition;
+use super::phases::conjuncts;
 use super::{R, Reported, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -249,12 +250,13 @@ impl Sema<'_> {
     /// A condition filters and shows nothing.
     fn filter_by(&mut self, expr: &ast::Expr, parts: &mut Parts) -> R<()> {
         let (expr, forced) = self.phase_call(expr)?;
-        let cond = self.condition(expr)?;
-        if forced.is_some() {
-            parts.forced.push(cond.span);
+        for conjunct in conjuncts(expr) {
+            let (predicate, said) = self.judged(conjunct, forced)?;
+            if said {
+                parts.forced.push(predicate.cond.span);
+            }
+            parts.predicates.push(predicate);
         }
-        let when = forced.unwrap_or(self.when(|visit| cond.walk(visit)));
-        parts.predicates.push(Predicate { cond, when });
         Ok(())
     }
 

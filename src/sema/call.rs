@@ -119,14 +119,7 @@ impl Sema<'_> {
             "ntohs" | "htons" => self.swap(func, args, 2, span),
             "ntohl" | "htonl" => self.swap(func, args, 4, span),
             "ntohll" | "htonll" => self.swap(func, args, 8, span),
-            "entry" | "exit" => self.report(
-                Diagnostic::error(
-                    Code::MisplacedCall,
-                    span,
-                    format!("`{}` goes around a whole item", func.node),
-                )
-                .label("not inside an expression"),
-            ),
+            "entry" | "exit" => self.inner_phase(func, args, span),
             name if super::stack::is_stack(name).is_some() => self.report(
                 Diagnostic::error(
                     Code::MisplacedCall,

@@ -50,7 +50,7 @@ impl Sema<'_> {
                 }
             }
             self.warn(diag);
-        } else if a == b && reads(a) {
+        } else if a == b && reads(a) && self.at_one_time() {
             let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
             self.warn(
                 Diagnostic::warning(
@@ -80,7 +80,7 @@ impl Sema<'_> {
         let (pointer, number, op) = match (a.constant(), b.constant()) {
             (None, Some(number)) => (a, number, op),
             (Some(number), None) => (b, number, flipped(op)),
-            _ if a == b && reads(a) => {
+            _ if a == b && reads(a) && self.at_one_time() => {
                 let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
                 return warn(self, always, "both sides are the same");
             }
@@ -97,6 +97,11 @@ impl Sema<'_> {
         } else {
             false
         }
+    }
+
+    /// Whether nothing says that parts are read at different times.
+    fn at_one_time(&self) -> bool {
+        self.marks.as_ref().is_none_or(Vec::is_empty)
     }
 
     /// A condition that is always the same: `if skb->cb`, where `cb` is an array.

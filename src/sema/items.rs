@@ -2,9 +2,10 @@
 //! which at return with what entry saved.
 
 use super::expr::{Operand, both};
+use super::phases::{Read, conjuncts, phase_of};
 use super::{R, Reported, Sema};
 use crate::diag::{Code, Diagnostic};
-use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast, UnaryOp};
+use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
 use crate::typed::{Builtin, Event, ExprKind, Item, Predicate, When};
 use crate::wire::{Format, Phase};
@@ -30,12 +31,11 @@ impl Sema<'_> {
             }
         }
         if let Some(cond) = &query.cond {
-            match self.condition(cond) {
-                Ok(typed) => {
-                    let when = self.when(|visit| typed.walk(visit));
-                    parts.predicates.push(Predicate { cond: typed, when });
+            for conjunct in conjuncts(cond) {
+                match self.judged(conjunct, None) {
+                    Ok((predicate, _)) => parts.predicates.push(predicate),
+                    Err(Reported) => failed = true,
                 }
-                Err(Reported) => failed = true,
             }
         }
         if failed {
@@ -160,20 +160,21 @@ impl Sema<'_> {
         }
         if is_condition(expr) {
             self.only_judged(item)?;
-            let cond = self.condition(expr)?;
-            let natural = self.when(|visit| cond.walk(visit));
-            if let Some(forced) = forced {
-                self.check_forced(natural, forced, expr.span)?;
+            for conjunct in conjuncts(expr) {
+                let (predicate, _) = self.judged(conjunct, forced)?;
+                self.operands(conjunct, parts, forced, None)?;
+                parts.predicates.push(predicate);
             }
-            let when = forced.unwrap_or(natural);
-            self.operands(expr, parts, forced, None)?;
-            parts.predicates.push(Predicate { cond, when });
             return Ok(());
         }
-        let mut shown = self.labelled(expr, item.label.as_ref(), item.format.as_ref(), item.span)?;
-        if let Some(forced) = forced {
-            self.check_forced(shown.when, forced, expr.span)?;
-            shown.when = forced;
+        let (mut shown, marks) =
+            self.marked(|this| this.labelled(expr, item.label.as_ref(), item.format.as_ref(), item.span))?;
+        match forced {
+            Some(forced) => {
+                self.check_forced(shown.when, forced, expr.span)?;
+                shown.when = forced;
+            }
+            None => shown.when = self.settled(&marks, shown.when, &Read::of(&shown.source))?,
         }
         parts.items.push(shown);
         Ok(())
@@ -229,18 +230,6 @@ impl Sema<'_> {
         Ok(shown)
     }
 
-    /// What a call brings is not there yet at its entry.
-    fn check_forced(&mut self, natural: When, forced: When, span: Span) -> R<()> {
-        match (natural, forced) {
-            (When::Return, When::Entry) => self.report(
-                Diagnostic::error(Code::NoReturn, span, "this is known at the return only")
-                    .label("it mentions what the call returns, or how long it takes")
-                    .help("leave `entry()` away"),
-            ),
-            (When::Entry, When::Entry | When::Return) | (When::Return, When::Return) => Ok(()),
-        }
-    }
-
     /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
     fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
         if !operand.is_fixed() || matches!(operand, Operand::Func(_)) {
@@ -262,79 +251,6 @@ impl Sema<'_> {
             .secondary(expr.span, "a constant is not worth showing")
             .help(format!("to compare, write `{} == {value}`", label.node)),
         )
-    }
-
-    /// `entry(e)` and `exit(e)`.
-    pub(super) fn phase_call<'e>(&mut self, expr: &'e ast::Expr) -> R<(&'e ast::Expr, Option<When>)> {
-        let Ast::Call { func, args } = &expr.kind else {
-            return Ok((expr, None));
-        };
-        let when = match func.node.as_str() {
-            "entry" => When::Entry,
-            "exit" => When::Return,
-            _ => return Ok((expr, None)),
-        };
-        // An argument called so would be no function, and nothing else could be meant.
-        let [Arg::Expr(inner)] = args.as_slice() else {
-            return self.report(
-                Diagnostic::error(
-                    Code::BadArguments,
-                    expr.span,
-                    format!("`{}` takes one expression", func.node),
-                )
-                .label("wrong arguments"),
-            );
-        };
-        if self.ret.is_none() {
-            return self.report(
-                Diagnostic::error(
-                    Code::NoReturn,
-                    func.span,
-                    format!("`{}` does not return", self.subject),
-                )
-                .label("a tracepoint has no entry and exit"),
-            );
-        }
-        if when == When::Entry
-            && let Some(at) = self.return_in(inner)
-        {
-            return self.report(
-                Diagnostic::error(Code::NoReturn, at, "at entry nobody knows what will be returned")
-                    .label("known only at return")
-                    .secondary(func.span, "this asks for a value at entry"),
-            );
-        }
-        Ok((inner, Some(when)))
-    }
-
-    /// Where an expression mentions the return value.
-    fn return_in(&self, expr: &ast::Expr) -> Option<Span> {
-        let inside = |arg: &Arg| match arg {
-            Arg::Expr(expr) => self.return_in(expr),
-            Arg::Key(key) => self.return_in(&key.expr),
-            Arg::Type(_) => None,
-        };
-        match &expr.kind {
-            Ast::Name(name) => {
-                let argument = self.params.iter().any(|param| param.name == *name);
-                (matches!(name.as_str(), "return" | "retval") && !argument).then_some(expr.span)
-            }
-            Ast::Builtin(name) => matches!(name.as_str(), "return" | "retval").then_some(expr.span),
-            Ast::Member { base, .. } => self.return_in(base),
-            Ast::Index { base, index } => self.return_in(base).or_else(|| self.return_in(index)),
-            Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => self.return_in(operand),
-            Ast::Binary { lhs, rhs, .. } => self.return_in(lhs).or_else(|| self.return_in(rhs)),
-            Ast::Cond {
-                cond,
-                then,
-                otherwise,
-            } => self
-                .return_in(cond)
-                .or_else(|| self.return_in(then))
-                .or_else(|| self.return_in(otherwise)),
-            Ast::Call { args, .. } => args.iter().find_map(inside),
-            Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::SizeofType(_) => None,
-        }
     }
 
     /// The operands of a predicate are shown, but for constants, each once. What is compared with a text or an
@@ -372,7 +288,13 @@ impl Sema<'_> {
             | Ast::Cast { .. }
             | Ast::SizeofType(_)
             | Ast::Call { .. } => {
-                let operand = self.operand(expr)?;
+                if let (Some(inner), None) = (phase_of(expr), forced)
+                    && is_condition(inner)
+                {
+                    let (inner, forced) = self.phase_call(expr)?;
+                    return self.operands(inner, parts, forced, format);
+                }
+                let (operand, marks) = self.marked(|this| this.operand(expr))?;
                 if operand.is_fixed() {
                     return Ok(());
                 }
@@ -381,9 +303,10 @@ impl Sema<'_> {
                     return Ok(());
                 }
                 let mut shown = self.show(operand, label, format, expr.span)?;
-                if let Some(forced) = forced {
-                    shown.when = forced;
-                }
+                shown.when = match forced {
+                    Some(forced) => forced,
+                    None => self.settled(&marks, shown.when, &Read::of(&shown.source))?,
+                };
                 parts.items.push(shown);
                 Ok(())
             }

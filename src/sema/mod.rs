@@ -16,6 +16,7 @@ mod items;
 mod keys;
 mod layout;
 mod name;
+mod phases;
 mod place;
 mod pointer;
 mod scope;
@@ -162,6 +163,7 @@ fn type_for(
         },
         suggests,
         missing: probe.user().map_or(Vec::new(), user::missing),
+        marks: None,
         unevaluated: 0,
         diags: Vec::new(),
     };
@@ -224,6 +226,8 @@ struct Sema<'a> {
     missing: Vec<Option<String>>,
     /// Whether mistakes are told, so that what is near is worth looking for.
     suggests: bool,
+    /// Where `entry` and `exit` occur in what is typed; `None` where they can't.
+    marks: Option<Vec<phases::Mark>>,
     /// In how many expressions this one is of which only the type counts, or nothing.
     unevaluated: u32,
     diags: Vec<Diagnostic>,

@@ -518,7 +518,9 @@ impl<'a> Generator<'a> {
             ),
             10 => {
                 let call = self.pick(&["ntohs", "htonl", "ntohll", "sizeof"]);
-                format!("{call}({})", self.scalar(d))
+                // C has no size of a bitfield: a promoted one is a value like others.
+                let sign = if call == "sizeof" { "+" } else { "" };
+                format!("{call}({sign}{})", self.scalar(d))
             }
             11 => {
                 let (a, id) = self.pointer(d);

@@ -17,6 +17,7 @@ mod machine;
 mod made;
 mod oracle;
 mod packed;
+mod phases;
 mod probe_events;
 mod reference;
 mod running;

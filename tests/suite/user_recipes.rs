@@ -521,15 +521,26 @@ fn twelve_arguments() {
 /// What can't be fetched anywhere is an error that says why.
 #[test]
 fn a_probe_without_readable_sites_is_refused() {
-    let made = Made::x86_64().site([TEXT, BASE, 0], "p", "n", "8f@%xmm0 4@%eax");
+    let made = Made::x86_64()
+        .site([TEXT, BASE, 0], "p", "n", "8f@%xmm0 4@%eax")
+        .site([TEXT, BASE, 0], "p", "m", "8f@%xmm0 4@%eax")
+        .site([TEXT + 1, BASE, 0], "p", "m", "4@%eax 8f@%xmm0");
     let types = mini_kernel();
     let images = images(&made);
-    let refused = |text: &str| compile::understand_all(text, &types, &images, Limits::default()).err();
-    assert!(refused("usdt:prog:p:n(arg0)").is_some());
-    assert!(refused("usdt:prog:p:n(arg1)").is_none());
-    assert!(refused("usdt:prog:p:n").is_none());
-    assert!(refused("usdt:prog:p:n(arg2)").is_some());
-    assert!(refused("usdt:prog:p:nn").is_some());
-    assert!(refused("usdt:other:p:n").is_some());
-    assert!(refused("usdt:prog:p:n(return)").is_some());
+    for (text, code) in [
+        ("usdt:prog:p:n(arg0)", Some("E0302")),
+        ("usdt:prog:p:m(arg0)", None),
+        ("usdt:prog:p:m(arg0, arg1)", Some("E0224")),
+        ("usdt:prog:p:n(arg1)", None),
+        ("usdt:prog:p:n", None),
+        ("usdt:prog:p:n(arg2)", Some("E0210")),
+        ("usdt:prog:p:nn", Some("E0223")),
+        ("usdt:prog:q*:n", Some("E0223")),
+        ("usdt:other:p:n", Some("E0221")),
+        ("usdt:prog:p:n(return)", Some("E0212")),
+    ] {
+        let refused = compile::understand_all(text, &types, &images, Limits::default()).err();
+        let told = refused.map(|diags| diags[0].code.as_str());
+        assert_eq!(told, code, "{text}");
+    }
 }

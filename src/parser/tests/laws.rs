@@ -97,6 +97,10 @@ fn size_is_bounded() {
     let why = parse(&items(MAX_ITEMS + 1)).unwrap_err();
     assert_eq!(why.first().code.as_str(), "E0153");
     assert_eq!(why.first().span.start as usize, 2 + 2 * MAX_ITEMS);
+    let deep = |depth: usize| format!("f({}a{})", "(".repeat(depth), ")".repeat(depth));
+    assert!(parse(&deep(usize::from(MAX_DEPTH) / 2)).is_ok());
+    let why = parse(&deep(usize::from(MAX_DEPTH) + 1)).unwrap_err();
+    assert_eq!(why.first().code.as_str(), "E0154");
     let long = format!("f{}", " ".repeat(MAX_LENGTH - 1));
     assert!(parse(&long).is_ok());
     let why = parse(&format!("{long}é")).unwrap_err();

@@ -162,6 +162,8 @@ pub(super) fn functions(b: &mut Builder, tasks: &Tasks) {
     );
     let wide = b.ptr(wide);
     b.func("use_wide", int, &[("p", wide)]);
+    b.enum_("one_kind", &[("OF_TWO_KINDS", 1), ("OF_ONE_KIND", 2)]);
+    b.enum_("other_kind", &[("OF_TWO_KINDS", 3)]);
 }
 
 /// A struct made earlier, by name.

@@ -1,0 +1,340 @@
+//! `entry(e)` and `exit(e)`: when an expression is read. In: expressions with such calls, around all of them or inside. Out: the
+//! expression inside, and when the whole is read; or a report, where its parts would have to be read at different
+//! times. Never reads anything at a time that the query doesn't say.
+
+use super::{R, Sema};
+use crate::diag::{Code, Diagnostic};
+use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast};
+use crate::span::Span;
+use crate::typed::{Base, Builtin, Expr, ExprKind, Predicate, Source, Text, When};
+
+/// A call of `entry` or `exit` inside an expression: when what is in it is read, and where it stands.
+pub(super) type Mark = (When, Span);
+
+/// What an expression reads that may be another thing at the call's return: where it is written, and when it is there.
+pub(super) struct Read(Vec<(Span, When)>);
+
+impl Sema<'_> {
+    /// `entry(e)` and `exit(e)`.
+    pub(super) fn phase_call<'e>(&mut self, expr: &'e ast::Expr) -> R<(&'e ast::Expr, Option<When>)> {
+        let Ast::Call { func, args } = &expr.kind else {
+            return Ok((expr, None));
+        };
+        let Some(when) = phase_named(&func.node) else {
+            return Ok((expr, None));
+        };
+        let inner = self.phase(func, args, when, expr.span)?;
+        Ok((inner, Some(when)))
+    }
+
+    /// What is in such a call.
+    fn phase<'e>(&mut self, func: &ast::Ident, args: &'e [Arg], when: When, span: Span) -> R<&'e ast::Expr> {
+        // An argument called so would be no function, and nothing else could be meant.
+        let [Arg::Expr(inner)] = args else {
+            return self.report(
+                Diagnostic::error(
+                    Code::BadArguments,
+                    span,
+                    format!("`{}` takes one expression", func.node),
+                )
+                .label("wrong arguments"),
+            );
+        };
+        if self.ret.is_none() {
+            return self.report(
+                Diagnostic::error(
+                    Code::NoReturn,
+                    func.span,
+                    format!("`{}` does not return", self.subject),
+                )
+                .label("a tracepoint has no entry and exit"),
+            );
+        }
+        if when == When::Entry
+            && let Some(at) = self.return_in(inner)
+        {
+            return self.report(
+                Diagnostic::error(Code::NoReturn, at, "at entry nobody knows what will be returned")
+                    .label("known only at return")
+                    .secondary(func.span, "this asks for a value at entry"),
+            );
+        }
+        Ok(inner)
+    }
+
+    /// Where an expression mentions the return value.
+    fn return_in(&self, expr: &ast::Expr) -> Option<Span> {
+        let inside = |arg: &Arg| match arg {
+            Arg::Expr(expr) => self.return_in(expr),
+            Arg::Key(key) => self.return_in(&key.expr),
+            Arg::Type(_) => None,
+        };
+        match &expr.kind {
+            Ast::Name(name) => {
+                let argument = self.params.iter().any(|param| param.name == *name);
+                (matches!(name.as_str(), "return" | "retval") && !argument).then_some(expr.span)
+            }
+            Ast::Builtin(name) => matches!(name.as_str(), "return" | "retval").then_some(expr.span),
+            Ast::Member { base, .. } => self.return_in(base),
+            Ast::Index { base, index } => self.return_in(base).or_else(|| self.return_in(index)),
+            Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => self.return_in(operand),
+            Ast::Binary { lhs, rhs, .. } => self.return_in(lhs).or_else(|| self.return_in(rhs)),
+            Ast::Cond {
+                cond,
+                then,
+                otherwise,
+            } => self
+                .return_in(cond)
+                .or_else(|| self.return_in(then))
+                .or_else(|| self.return_in(otherwise)),
+            Ast::Call { args, .. } => args.iter().find_map(inside),
+            Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::SizeofType(_) => None,
+        }
+    }
+
+    /// What a call brings is not there yet at its entry.
+    pub(super) fn check_forced(&mut self, natural: When, forced: When, span: Span) -> R<()> {
+        match (natural, forced) {
+            (When::Return, When::Entry) => self.report(
+                Diagnostic::error(Code::NoReturn, span, "this is known at the return only")
+                    .label("it mentions what the call returns, or how long it takes")
+                    .help("leave `entry()` away"),
+            ),
+            (When::Entry, When::Entry | When::Return) | (When::Return, When::Return) => Ok(()),
+        }
+    }
+
+    /// Types something in which `entry` and `exit` may occur, and gives where they do.
+    pub(super) fn marked<T>(&mut self, typing: impl FnOnce(&mut Self) -> R<T>) -> R<(T, Vec<Mark>)> {
+        let outer = self.marks.replace(Vec::new());
+        let typed = typing(self);
+        let marks = std::mem::replace(&mut self.marks, outer).unwrap_or_default();
+        Ok((typed?, marks))
+    }
+
+    /// Such a call inside an expression.
+    pub(super) fn inner_phase(
+        &mut self,
+        func: &ast::Ident,
+        args: &[Arg],
+        span: Span,
+    ) -> R<super::expr::Operand> {
+        let (Some(when), Some(mut marks)) = (phase_named(&func.node), self.marks.take()) else {
+            return self.report(
+                Diagnostic::error(
+                    Code::MisplacedCall,
+                    span,
+                    format!(
+                        "`{}` goes around a value, a side of a comparison or a whole item",
+                        func.node
+                    ),
+                )
+                .label("not here"),
+            );
+        };
+        // Without a place for marks there are no such calls inside of it.
+        let inner = self
+            .phase(func, args, when, span)
+            .and_then(|inner| self.operand(inner));
+        marks.push((when, span));
+        self.marks = Some(marks);
+        inner
+    }
+
+    /// A condition and when it is judged; and whether `entry` or `exit` say so.
+    pub(super) fn judged(&mut self, expr: &ast::Expr, forced: Option<When>) -> R<(Predicate, bool)> {
+        let (cond, marks) = match forced {
+            Some(_) => (self.condition(expr)?, Vec::new()),
+            None => self.marked(|this| this.condition(expr))?,
+        };
+        let natural = self.when(|visit| cond.walk(visit));
+        let when = match forced {
+            Some(forced) => {
+                self.check_forced(natural, forced, expr.span)?;
+                forced
+            }
+            None => self.settled(&marks, natural, &Read::by(&cond))?,
+        };
+        let said = forced.is_some() || !marks.is_empty();
+        Ok((Predicate { cond, when }, said))
+    }
+
+    /// When all of an expression is read in which parts are marked, and which by itself is read at `natural`.
+    pub(super) fn settled(&mut self, marks: &[Mark], natural: When, read: &Read) -> R<When> {
+        let exit = marks.iter().find(|(when, _)| *when == When::Return);
+        if natural == When::Entry && exit.is_none() || marks.is_empty() {
+            return Ok(natural);
+        }
+        for (span, when) in &read.0 {
+            let inside = |mark: &&Mark| mark.1.start <= span.start && span.end <= mark.1.end;
+            let mark = marks.iter().find(inside);
+            let early = match (mark, exit) {
+                (Some((When::Entry, _)), _) => true,
+                (Some((When::Return, _)), _) => false,
+                // What nothing is said of is read at entry, unless it is there at return only.
+                (None, Some(_)) => *when == When::Entry,
+                (None, None) => false,
+            };
+            if early {
+                let at = mark.map_or(*span, |(_, span)| *span);
+                let text = at.text(self.text);
+                let mut diag = Diagnostic::error(
+                    Code::MisplacedCall,
+                    at,
+                    "what is read at entry and what is read at return are not in one expression",
+                )
+                .label("read at entry");
+                diag = match exit {
+                    Some((_, exit)) => diag.secondary(*exit, "read at return"),
+                    None => diag.note("the return value is there at return only"),
+                };
+                let around = exit.is_some_and(|(_, exit)| at.start <= exit.start && exit.end <= at.end);
+                return self.report(match mark {
+                    Some(_) => diag.help("show both, each as an item"),
+                    None if around => diag.help("put `exit()` around all of it"),
+                    None => diag.help(format!("to read it at return as well, write `exit({text})`")),
+                });
+            }
+        }
+        Ok(When::Return)
+    }
+}
+
+impl Read {
+    /// What a shown value reads.
+    pub(super) fn of(source: &Source) -> Read {
+        let mut read = Read(Vec::new());
+        source.walk(&mut |expr| read.add(expr));
+        match source {
+            Source::Memory(place) => read.0.push((place.span, When::Entry)),
+            Source::Sized { pointer, .. } => read.0.push((pointer.span, When::Entry)),
+            Source::Value(_) | Source::Comm | Source::Stack { .. } | Source::Literal(_) => {}
+        }
+        read
+    }
+
+    /// What a condition reads.
+    fn by(cond: &Expr) -> Read {
+        let mut read = Read(Vec::new());
+        cond.walk(&mut |expr| read.add(expr));
+        read
+    }
+
+    fn add(&mut self, expr: &Expr) {
+        let span = match &expr.kind {
+            ExprKind::Load(place) => match place.base {
+                Base::Pointer { .. } => place.span,
+                // What was passed by value stays as it was.
+                Base::Arg(_) | Base::Return => return,
+            },
+            ExprKind::BytesCompare { place, .. } => place.span,
+            ExprKind::StrCompare { text, .. } => match text.as_ref() {
+                Text::Pointer { pointer, .. } => pointer.span,
+                Text::Array { place, .. } => place.span,
+                Text::Comm => return,
+            },
+            ExprKind::Builtin(Builtin::Cpu | Builtin::Ktime | Builtin::Stack) => expr.span,
+            ExprKind::Builtin(
+                Builtin::Pid
+                | Builtin::Tid
+                | Builtin::Uid
+                | Builtin::Gid
+                | Builtin::Cgroup
+                | Builtin::Task
+                | Builtin::Duration,
+            )
+            | ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_) => return,
+        };
+        let mut when = When::Entry;
+        expr.walk(&mut |part| {
+            if let ExprKind::Return | ExprKind::Builtin(Builtin::Duration) = part.kind {
+                when = When::Return;
+            }
+        });
+        self.0.push((span, when));
+    }
+}
+
+/// What all has to hold for the condition to hold, if its parts say when they are read: then each is judged by itself.
+pub(super) fn conjuncts(cond: &ast::Expr) -> Vec<&ast::Expr> {
+    match &cond.kind {
+        Ast::Binary { op, lhs, rhs } if op.node == BinaryOp::LogAnd && (says(lhs) || says(rhs)) => {
+            let mut all = conjuncts(lhs);
+            all.extend(conjuncts(rhs));
+            all
+        }
+        Ast::Binary { .. }
+        | Ast::Int(_)
+        | Ast::Char(_)
+        | Ast::Str(_)
+        | Ast::Name(_)
+        | Ast::Builtin(_)
+        | Ast::Member { .. }
+        | Ast::Index { .. }
+        | Ast::Unary { .. }
+        | Ast::Cond { .. }
+        | Ast::Cast { .. }
+        | Ast::SizeofType(_)
+        | Ast::Call { .. } => vec![cond],
+    }
+}
+
+/// What is in a call of `entry` or `exit`.
+pub(super) fn phase_of(expr: &ast::Expr) -> Option<&ast::Expr> {
+    let Ast::Call { func, args } = &expr.kind else {
+        return None;
+    };
+    let [Arg::Expr(inner)] = args.as_slice() else {
+        return None;
+    };
+    phase_named(&func.node).map(|_| inner)
+}
+
+fn phase_named(func: &str) -> Option<When> {
+    match func {
+        "entry" => Some(When::Entry),
+        "exit" => Some(When::Return),
+        _ => None,
+    }
+}
+
+/// Whether `entry` or `exit` is called in it.
+fn says(expr: &ast::Expr) -> bool {
+    let inside = |arg: &Arg| match arg {
+        Arg::Expr(expr) => says(expr),
+        Arg::Key(key) => says(&key.expr),
+        Arg::Type(_) => false,
+    };
+    match &expr.kind {
+        Ast::Member { base, .. } => says(base),
+        Ast::Index { base, index } => says(base) || says(index),
+        Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => says(operand),
+        Ast::Binary { lhs, rhs, .. } => says(lhs) || says(rhs),
+        Ast::Cond {
+            cond,
+            then,
+            otherwise,
+        } => says(cond) || says(then) || says(otherwise),
+        Ast::Call { func, args } => phase_named(&func.node).is_some() || args.iter().any(inside),
+        Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::Name(_) | Ast::Builtin(_) | Ast::SizeofType(_) => {
+            false
+        }
+    }
+}
