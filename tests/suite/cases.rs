@@ -40,6 +40,8 @@ const fn runs(number: u32, from: &'static str, query: &'static str, tests: &'sta
 const EXEC: &str = "random_queries_mean_what_the_reference_says";
 const ORACLE: &str = "expressions_mean_what_c_says";
 
+const VALUES: &str = "what_was_put_there_is_shown_and_compared";
+
 const CASES: [Case; 34] = [
     runs(
         1,
@@ -63,7 +65,7 @@ const CASES: [Case; 34] = [
         4,
         "bt 4703",
         "__zone_watermark_ok(z->vm_stat[NR_FREE_PAGES].counter)",
-        &["array-constant"],
+        &["array-constant", VALUES],
     ),
     runs(
         5,
@@ -82,7 +84,7 @@ const CASES: [Case; 34] = [
         7,
         "bt 1089",
         "vfs_open((int)path->dentry->d_sb->s_flags)",
-        &["array-constant", ORACLE],
+        &[VALUES, ORACLE],
     ),
     runs(
         8,
@@ -94,13 +96,13 @@ const CASES: [Case; 34] = [
         9,
         "bt 3177",
         "kthread_create_on_node(threadfn, data, node)",
-        &["an_argument_wins_over_everything_else_of_its_name"],
+        &["an_argument_wins_over_everything_else_of_its_name", VALUES],
     ),
     runs(
         10,
         "bt 969, 973",
         "ip_rcv(((struct iphdr *)skb->data)->version == 4, ((struct iphdr *)skb->data)->ihl)",
-        &["bitfields-small"],
+        &["bitfields-small", VALUES],
     ),
     runs(
         11,
@@ -114,7 +116,12 @@ const CASES: [Case; 34] = [
         "ip_rcv(skb->ip_summed == 1)",
         &["bitfields", ORACLE],
     ),
-    runs(13, "bs 39, 42", "bpf_check(uattr.is_kernel)", &["by-value"]),
+    runs(
+        13,
+        "bs 39, 42",
+        "bpf_check(uattr.is_kernel)",
+        &["by-value", VALUES],
+    ),
     runs(
         14,
         "bt 668",
@@ -151,7 +158,12 @@ const CASES: [Case; 34] = [
         "vfs_read(count == 100ULL || count == 0x10u || count == 1l)",
         &[ORACLE],
     ),
-    runs(21, "bt 2772", "tp:kfree_skb(reason)", &["tracepoint-enum"]),
+    runs(
+        21,
+        "bt 2772",
+        "tp:kfree_skb(reason)",
+        &["tracepoint-enum", VALUES],
+    ),
     runs(
         22,
         "bt 3812",
@@ -162,7 +174,7 @@ const CASES: [Case; 34] = [
         23,
         "tg 4799",
         "tp:kfree_skb(reason == SKB_DROP_REASON_NO_SOCKET)",
-        &["tracepoint-enum"],
+        &["tracepoint-enum", VALUES],
     ),
     runs(24, "bt 3479", "skb_clone(return, skb->len)", &["return-fexit"]),
     runs(
@@ -212,7 +224,7 @@ const CASES: [Case; 34] = [
         43,
         "bt 3802",
         "do_sys_openat2(filename == \"/etc/passwd\", filename:us)",
-        &["user-string"],
+        &["user-string", VALUES],
     ),
     runs(
         44,

@@ -35,5 +35,6 @@ mod user_recipes;
 mod user_sites;
 mod user_software;
 mod user_types;
+mod values;
 mod verifier;
 mod watched;
