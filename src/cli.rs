@@ -55,7 +55,7 @@ pub(crate) struct Cli {
     /// Print what is aggregated so far after every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     pub(crate) interval: Option<std::time::Duration>,
-    /// Keys that an aggregation has room for
+    /// Keys that an aggregation has room for [default: 10240]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) max_keys: Option<u32>,
     /// Show the kernel's call stack with each event
@@ -67,7 +67,7 @@ pub(crate) struct Cli {
     /// Show the process's call stack with each event
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
-    /// Size of the ring buffer in pages
+    /// Size of the ring buffer in pages [default: 1024, which are 4 MiB]
     #[arg(short = 'P', long, value_name = "PAGES")]
     pub(crate) pages: Option<u32>,
 
@@ -89,16 +89,16 @@ pub(crate) struct Cli {
     /// Colours
     #[arg(long, value_enum, default_value_t = When::Auto)]
     pub(crate) color: When,
-    /// Structs inside each other that are shown
+    /// Structs inside each other that are shown [default: 32; compact 1, chrome 4]
     #[arg(long, value_name = "N")]
     pub(crate) depth: Option<u32>,
-    /// Bytes of a string that are read
+    /// Bytes of a string that are shown [default: 511; compact 64, chrome 256]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_string: Option<u32>,
-    /// Elements of an array that are shown
+    /// Elements of an array that are shown [default: 256; compact 8, chrome 16]
     #[arg(long, value_name = "N")]
     pub(crate) max_array: Option<u32>,
-    /// Bytes of a struct that are read
+    /// Bytes of a struct that are read [default: 4096]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_bytes: Option<u32>,
     /// Show members that are zero

@@ -165,6 +165,12 @@ fn by_registers(target: &TargetKind) -> Result<Option<String>, Failure> {
 }
 
 fn not_found(types: &Types, name: &str, tracepoint: bool) {
+    if !tracepoint && types.tracepoint_proto(name).is_some() {
+        complain(&format!(
+            "ksnoop-jit: there is no function `{name}`, but a tracepoint: `tp:{name}`"
+        ));
+        return;
+    }
     let (what, all) = if tracepoint {
         ("tracepoint", types.tracepoints())
     } else {
@@ -305,7 +311,12 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     if found {
         return Ok(());
     }
-    complain("ksnoop-jit: nothing matches");
+    for search in &searches {
+        match search.name() {
+            Some(name) => not_found(&types, name, search.tracepoints()),
+            None => complain("ksnoop-jit: nothing matches"),
+        }
+    }
     Err(Failure::Query)
 }
 

@@ -67,6 +67,10 @@ fn main() -> ExitCode {
             .print();
         return ExitCode::from(2);
     }
+    if let Some(why) = useless(&cli, command, words) {
+        complain(&format!("ksnoop-jit: {why}"));
+        return ExitCode::from(2);
+    }
     let done = match command {
         Command::Trace => trace::run(&cli, words),
         Command::Info => explore::info(&cli, words),
@@ -98,6 +102,25 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What a command that only looks would leave aside.
+fn useless(cli: &Cli, command: Command, words: &[String]) -> Option<&'static str> {
+    match command {
+        Command::Trace | Command::Help => return None,
+        Command::Features if !words.is_empty() => return Some("`features` takes no words"),
+        Command::Features | Command::Info | Command::Type | Command::List => {}
+    }
+    let tracing = cli.count.is_some()
+        || cli.duration.is_some()
+        || cli.interval.is_some()
+        || cli.command.is_some()
+        || cli.format != cli::Format::Text
+        || cli.stack
+        || cli.kernel_stack
+        || cli.user_stack
+        || cli.folded;
+    tracing.then_some("nothing is traced by this command: leave `-n`, `--for`, `--interval`, `-c`, `-s`, `-k`, `-U`, `--folded` and `--format` away")
 }
 
 /// An error and what is behind it. Most of ours say what the system call said themselves; that is not told twice.

@@ -8,6 +8,8 @@ use crate::types::{Func, Types};
 #[derive(Clone, Debug)]
 pub struct Search {
     name: Patterns,
+    /// As it was written.
+    text: String,
     /// Each must be a parameter's type or name; no two may be the same parameter.
     params: Vec<String>,
     tracepoints: bool,
@@ -36,6 +38,7 @@ impl Search {
         };
         Ok(Search {
             name: Patterns::new(&[name]),
+            text: name.to_string(),
             params: params.iter().map(|param| normal(param)).collect(),
             tracepoints,
         })
@@ -48,7 +51,13 @@ impl Search {
 
     /// Whether the name fits. This is cheap, and comes first.
     pub fn names(&self, name: &str) -> bool {
-        self.name.any(name)
+        let begins_open = self.text.starts_with(['*', '?', '[']);
+        self.name.any(name) && !(begins_open && is_glue(name))
+    }
+
+    /// The name that is searched for, if it is one and no pattern.
+    pub fn name(&self) -> Option<&str> {
+        (!self.text.contains(['*', '?', '[', ','])).then_some(self.text.as_str())
     }
 
     /// Whether the parameters fit.
@@ -63,6 +72,22 @@ impl Search {
             found.map(|at| left.remove(at)).is_some()
         })
     }
+}
+
+/// Whether the kernel makes a function of this name for each tracepoint (include/trace/bpf_probe.h, perf.h, trace_events.h,
+/// include/linux/tracepoint.h): who searches by a part of a name or by types means none of them.
+fn is_glue(name: &str) -> bool {
+    let glue = [
+        "__bpf_trace_",
+        "__traceiter_",
+        "__probestub_",
+        "__perf_trace_",
+        "perf_trace_",
+        "trace_event_raw_event_",
+        "do_trace_event_raw_event_",
+        "trace_raw_output_",
+    ];
+    glue.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The parts between commas that are in no parentheses of their own, as a function pointer's are.

@@ -160,9 +160,9 @@ pub(super) fn errno_name(value: i128) -> Option<&'static str> {
 /// Appends the remark for what is missing.
 pub(super) fn cut(out: &mut String, cut: Cut) -> std::fmt::Result {
     match cut {
-        Cut::Bytes(shown, full) => write!(out, "... /* {shown} bytes of {full} */"),
+        Cut::Bytes(shown, full) => write!(out, "... /* {shown} of {full} bytes */"),
         Cut::Budget => out.write_str("... /* too much to show */"),
-        Cut::Elements(shown, full) => write!(out, "... /* {shown} elements of {full} */"),
+        Cut::Elements(shown, full) => write!(out, "... /* {shown} of {full} elements */"),
     }
 }
 

@@ -67,11 +67,11 @@ pub enum Layout {
 pub struct Options {
     /// How events are written.
     pub format: Layout,
-    /// Structs inside each other that are shown, at least 1; deeper ones are `{...}`. Anonymous ones don't count.
+    /// Structs inside each other that are shown; deeper ones are `{...}`. Anonymous ones don't count.
     pub depth: u32,
     /// Bytes of a string that are shown.
     pub max_string: u32,
-    /// Elements of an array that are shown, at least 1; a folded run counts as one.
+    /// Elements of an array that are shown; a folded run counts as one.
     pub max_array: u32,
     /// Show members that are zero, and the zeros at the end of arrays.
     pub zeros: bool,

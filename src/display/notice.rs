@@ -2,7 +2,7 @@
 //! line; for other formats it is plain data. Never counts anything itself.
 
 use crate::span::Span;
-use crate::wire::{Phase, RecordLayout};
+use crate::wire::{Phase, RecordLayout, ValueLayout};
 
 use super::json;
 use super::shape::Shapes;
@@ -176,7 +176,16 @@ pub(super) fn start(
             out.push_str("{\"name\":");
             json::string(out, &item.label);
             out.push_str(",\"type\":");
-            json::string(out, &shapes.of_ctype(&item.ty).cast);
+            match item.value {
+                // No type of C.
+                ValueLayout::Stack { user: false, .. } => json::string(out, "kernel stack"),
+                ValueLayout::Stack { user: true, .. } => json::string(out, "user stack"),
+                ValueLayout::Scalar
+                | ValueLayout::Pointee { .. }
+                | ValueLayout::Bytes { .. }
+                | ValueLayout::String { .. }
+                | ValueLayout::Buffer { .. } => json::string(out, &shapes.of_ctype(&item.ty).cast),
+            }
             out.push('}');
         }
         out.push_str("]}");

@@ -106,12 +106,13 @@ impl<'w, S: Sink> Walker<'w, '_, S> {
             } {
                 Hint::Hex => Leaf::Hex(raw),
                 Hint::Octal => Leaf::Octal(raw),
+                Hint::Word if width == 64 && address < IMAGE => Leaf::Hex(raw),
                 // Return addresses and the like are kept as numbers.
-                Hint::None if width == 64 && address >= IMAGE && err_ptr(address).is_none() => {
+                Hint::None | Hint::Word if width == 64 && address >= IMAGE && err_ptr(address).is_none() => {
                     self.in_image(address, Leaf::Hex(raw))
                 }
-                Hint::None if width == 64 && raw >= KERNEL => Leaf::Hex(raw),
-                Hint::None => Leaf::Unsigned(raw),
+                Hint::None | Hint::Word if width == 64 && raw >= KERNEL => Leaf::Hex(raw),
+                Hint::None | Hint::Word => Leaf::Unsigned(raw),
             },
             ShapeKind::Bool => Leaf::Bool(raw != 0),
             ShapeKind::Char { signed } => {

@@ -32,6 +32,8 @@ pub(super) enum Hint {
     Hex,
     /// Octal: a file mode.
     Octal,
+    /// Hexadecimal if it is an unsigned word of the machine: an address, a bit map.
+    Word,
 }
 
 /// What the bytes of a type are.
@@ -304,7 +306,7 @@ impl<'a> Shapes<'a> {
     fn typedef_hint(&self, id: TypeId) -> Hint {
         let said = self.typedef(id, |name| match typedef_name_hint(name) {
             Hint::None => None,
-            hint @ (Hint::Hex | Hint::Octal) => Some(hint),
+            hint @ (Hint::Hex | Hint::Octal | Hint::Word) => Some(hint),
         });
         said.unwrap_or(Hint::None)
     }
@@ -394,13 +396,41 @@ fn is_machinery(name: &str) -> bool {
     )
 }
 
-/// What the name of a member or a value says: anything that is called flags is a set of flags.
+/// What the name of a member or a value says: anything that is called flags or a mask is a set of bits, and words of the machine
+/// can be told to be bit maps and addresses.
 pub(super) fn name_hint(name: &str) -> Hint {
-    if name.contains("flags") {
+    // Of `mm->start_code` and `bits[0]` the member's name.
+    let last = name.rsplit(['.', '>']).next().unwrap_or(name);
+    let last = last.split('[').next().unwrap_or(last);
+    if name.contains("flags") || last.ends_with("mask") || last.ends_with("canary") {
         Hint::Hex
+    } else if is_address(last) {
+        Hint::Word
     } else {
         Hint::None
     }
+}
+
+/// Whether an `unsigned long` of this name is an address or a bit map: `struct mm_struct`'s and `vm_area_struct`'s bounds
+/// (include/linux/mm_types.h), stacks and segments of tasks, `struct cpumask.bits`, `sigset_t.sig`.
+fn is_address(name: &str) -> bool {
+    let bounds = ["code", "data", "brk", "stack", "arg", "env", "vm"];
+    let bound = |edge: &str| {
+        name.split_once(edge).is_some_and(|(a, b)| {
+            bounds.contains(&a.trim_end_matches('_')) || bounds.contains(&b.trim_start_matches('_'))
+        })
+    };
+    bound("start")
+        || bound("end")
+        || (name.starts_with("mmap") && name.ends_with("_base"))
+        || name.ends_with("addr")
+        || name.ends_with("address")
+        || name.ends_with("_sp")
+        || name.ends_with("_ip")
+        || matches!(
+            name,
+            "sp" | "ip" | "sp0" | "brk" | "fsbase" | "gsbase" | "cr2" | "cr3" | "pgd" | "bits" | "sig"
+        )
 }
 
 /// Typedefs and modifiers that a hint looks through.
@@ -496,6 +526,53 @@ mod tests {
             ("const", ""),
         ] {
             assert_eq!(without_qualifiers(given), wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn names_tell_how_the_kernel_writes_a_number() {
+        for name in [
+            "flags",
+            "x_flags",
+            "vm_flags_t",
+            "cpus_mask",
+            "rseq_event_mask",
+            "stack_canary",
+            "t->mask[2]",
+        ] {
+            assert_eq!(name_hint(name), Hint::Hex, "{name}");
+        }
+        for name in [
+            "mm->start_code",
+            "end_data",
+            "start_stack",
+            "start_brk",
+            "arg_start",
+            "env_end",
+            "vm_start",
+            "mmap_base",
+            "mmap_compat_legacy_base",
+            "sas_ss_sp",
+            "skb->bits[0]",
+            "sig",
+            "dev_addr",
+        ] {
+            assert_eq!(name_hint(name), Hint::Word, "{name}");
+        }
+        for name in [
+            "start_time",
+            "end",
+            "pending",
+            "len",
+            "i_blkbits",
+            "restart",
+            "pid",
+            "base",
+            "exec_start",
+            "masked",
+            "signal",
+        ] {
+            assert_eq!(name_hint(name), Hint::None, "{name}");
         }
     }
 

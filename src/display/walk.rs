@@ -274,7 +274,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                     self.sink.leaf(cast, Leaf::List(next, prev));
                     return true;
                 }
-                if place.level >= self.options.depth.max(1) || place.depth >= DEPTH_MAX {
+                if place.level >= self.options.depth || place.depth >= DEPTH_MAX {
                     self.sink.leaf(cast, Leaf::Elided(Brackets::Curly));
                     return true;
                 }
@@ -406,7 +406,7 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         let mut index = 0;
         let mut shown = 0;
         while index < end {
-            if shown >= self.options.max_array.max(1) {
+            if shown >= self.options.max_array {
                 self.sink.cut(Cut::Elements(index as u32, len));
                 return;
             }
@@ -430,7 +430,8 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
         }
     }
 
-    /// A C string: what comes after the NUL is no part of it. Without a NUL, all of it.
+    /// A C string: what comes after the NUL is no part of it, and is mostly what an earlier, longer string has left. Without a NUL,
+    /// all of it. Where zeros are asked for, the NUL and what is behind it are shown, up to the last byte that is something.
     fn char_array(&mut self, cast: Option<&str>, bytes: &[u8], len: u32) {
         let bytes = clip(bytes, len);
         let leaf = if self.format == Some(Format::Dump) {
@@ -441,7 +442,13 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
             };
             Leaf::Dump(bytes, tail)
         } else {
-            let shown = c_string(bytes);
+            let shown = match self.options.zeros {
+                true => {
+                    let last = bytes.iter().rposition(|byte| *byte != 0);
+                    clip(bytes, last.map_or(0, |last| last as u32 + 1))
+                }
+                false => c_string(bytes),
+            };
             let cut_off = shown.len() == bytes.len() && bytes.len() < len as usize;
             self.text(shown, if cut_off { len } else { shown.len() as u32 }, false)
         };

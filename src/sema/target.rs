@@ -115,6 +115,11 @@ pub(super) fn function(
                 format!("there is no function `{wanted}` in {place}"),
             )
             .label("not in BTF");
+            if module.is_none() && types.tracepoint_proto(stem).is_some() {
+                return Err(Box::new(
+                    diag.help(format!("there is a tracepoint of this name: `tp:{stem}`")),
+                ));
+            }
             let mut all = Vec::new();
             for number in 0..types.module_count() {
                 all.extend(types.functions(number).into_iter().map(|(_, name)| name));

@@ -314,7 +314,8 @@ fn finish(
     }
     if cli.verbose > 0 {
         complain(&format!(
-            "detached {all} links in {:.1} ms",
+            "detached {all} link{} in {:.1} ms",
+            if all == 1 { "" } else { "s" },
             started.elapsed().as_secs_f64() * 1e3
         ));
     }

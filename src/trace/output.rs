@@ -567,7 +567,7 @@ fn options(cli: &Cli, to_terminal: bool) -> Options {
         cli::Format::Chrome => Layout::Chrome,
     });
     options.depth = cli.depth.unwrap_or(options.depth);
-    options.max_array = cli.max_array.unwrap_or(options.max_array).max(1);
+    options.max_array = cli.max_array.unwrap_or(options.max_array);
     options.max_string = cli.max_string.unwrap_or(options.max_string);
     options.zeros = cli.zeros;
     options.stamp = match cli.time {

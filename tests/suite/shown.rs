@@ -159,11 +159,11 @@ fn options_limit_what_is_shown_and_the_rest_is_told() {
     for (most, shown) in [
         (
             "3",
-            "look(text=\"abc\"..., str(text, 5)=\"abc\"..., s->text=\"fif\"... /* 3 bytes of 15 */)",
+            "look(text=\"abc\"..., str(text, 5)=\"abc\"..., s->text=\"fif\"... /* 3 of 15 bytes */)",
         ),
         (
             "0",
-            "look(text=\"\"..., str(text, 5)=\"\"..., s->text=\"\"... /* 0 bytes of 15 */)",
+            "look(text=\"\"..., str(text, 5)=\"\"..., s->text=\"\"... /* 0 of 15 bytes */)",
         ),
     ] {
         assert_eq!(
@@ -178,11 +178,11 @@ fn options_limit_what_is_shown_and_the_rest_is_told() {
     );
     assert_eq!(
         show(&["--max-array", "2"], "s->numbers"),
-        "look(s->numbers=[1, 2, ... /* 2 elements of 8 */])"
+        "look(s->numbers=[1, 2, ... /* 2 of 8 elements */])"
     );
     assert_eq!(
         show(&["--max-bytes", "8"], "s->numbers"),
-        "look(s->numbers=[1, 2, ... /* 8 bytes of 32 */])"
+        "look(s->numbers=[1, 2, ... /* 8 of 32 bytes */])"
     );
     assert_eq!(
         show(&["--depth", "1"], "s->middle"),
@@ -337,4 +337,159 @@ fn what_is_not_counted_and_where_a_print_ends_are_in_the_output() {
 
     let out = tool(&["--interval", "0", "tp:sched_switch(count())"]);
     assert_eq!(out.status.code(), Some(2));
+}
+
+#[test]
+fn names_in_folded_stacks_keep_their_quotes() {
+    let folder = Folder::new("folded");
+    if skipped(unable()) {
+        return;
+    }
+    // A name with a quote at its end, and with what folded lines are made of.
+    for (name, shown) in [
+        ("ab\"", "ab\\\""),
+        ("\"", "\\\""),
+        ("a;b c", "a_b_c"),
+        ("plain", "plain"),
+    ] {
+        let source = format!(
+            "#include <sys/prctl.h>\nint main(void) {{ prctl(PR_SET_NAME, \"{}\"); return look(); }}\n",
+            name.replace('"', "\\\"")
+        );
+        let source = format!(
+            "__attribute__((noinline)) int look(void) {{ __asm__ volatile(\"\"); return 0; }}\n{source}"
+        );
+        let program = gcc(&folder.0, &source, "named", &["-O1"]).display().to_string();
+        let query = format!("uprobe:{program}:look(count(), by(comm, ustack(1)))");
+        let out = tool(&["-c", &program, "--folded", &query]);
+        assert_eq!(
+            String::from_utf8_lossy(&out.stdout),
+            format!("{shown};look 1\n"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn clocks_are_those_that_were_asked_for() {
+    let folder = Folder::new("clocks");
+    let Some(program) = program(&folder) else {
+        return;
+    };
+    let query = format!("uprobe:{program}:look(n)");
+    let now = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_secs())
+    };
+    let times = |clock: &str| -> (Vec<Value>, Value) {
+        let lines = json(&program, &["--time", clock], &query);
+        let times = of_type(&lines, "event")
+            .iter()
+            .map(|line| line["time"].clone())
+            .collect();
+        (times, lines[0]["clock"].clone())
+    };
+    let boot = |times: &[Value]| -> Vec<f64> { times.iter().filter_map(Value::as_f64).collect() };
+    let uptime = || -> f64 {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+        text.split(' ')
+            .next()
+            .and_then(|first| first.parse().ok())
+            .unwrap_or(0.0)
+            * 1e9
+    };
+    for clock in ["monotonic", "boot", "relative", "delta", "wall"] {
+        let (before, from) = (uptime(), now());
+        let (stamps, told) = times(clock);
+        let (after, to) = (uptime(), now());
+        assert_eq!((told, stamps.len()), (Value::from(clock), 3), "{stamps:?}");
+        let numbers = boot(&stamps);
+        match clock {
+            "boot" => {
+                // The uptime has two digits behind the point.
+                let all = numbers.iter().all(|at| (before - 2e7..=after + 2e7).contains(at));
+                assert!(all && numbers.is_sorted(), "{numbers:?} in {before}..{after}");
+            }
+            "monotonic" => assert!(numbers.iter().all(|at| *at > 0.0 && *at <= after + 2e7)),
+            // Three calls, a millisecond or more between them.
+            "relative" => {
+                let apart = numbers.windows(2).all(|two| two[1] - two[0] >= 1e6);
+                assert!(
+                    apart && numbers.iter().all(|at| *at < after - before + 4e7),
+                    "{numbers:?}"
+                );
+            }
+            "delta" => {
+                assert!(
+                    numbers[0] == 0.0 && numbers[1] >= 1e6 && numbers[2] >= 1e6,
+                    "{numbers:?}"
+                );
+            }
+            _ => {
+                let seconds: Vec<u64> = stamps
+                    .iter()
+                    .map(|stamp| {
+                        let stamp: jiff::Timestamp =
+                            stamp.as_str().unwrap_or_default().parse().expect("RFC 3339");
+                        stamp.as_second() as u64
+                    })
+                    .collect();
+                assert!(seconds.iter().all(|at| (from..=to).contains(at)), "{seconds:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_looks_for_a_name_is_told_where_it_is() {
+    if skipped(unable()) {
+        return;
+    }
+    let said = |arguments: &[&str]| {
+        let out = tool(arguments);
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    assert!(said(&["sched_switch(prev->comm)"]).contains("`tp:sched_switch`"));
+    assert!(said(&["info", "sched_switch"]).contains("`tp:sched_switch`"));
+    assert!(said(&["list", "tp:sched_swich"]).contains("did you mean sched_switch"));
+    assert!(said(&["features", "x"]).contains("takes no words"));
+    assert!(said(&["--format", "json", "info", "vfs_read"]).contains("nothing is traced"));
+    assert!(said(&["-n", "1", "list", "vfs_read"]).contains("nothing is traced"));
+    let found = |what: &str| String::from_utf8_lossy(&tool(&["list", what]).stdout).into_owned();
+    let by_type = found("*(struct sk_buff *)");
+    assert!(
+        by_type.contains("ip_rcv(") && !by_type.contains("__bpf_trace_"),
+        "{by_type}"
+    );
+    // Who names them gets them.
+    assert!(found("__bpf_trace_sched_sw*").contains("__bpf_trace_sched_switch"));
+    let help = tool(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    use ksnoop_jit::display::{Layout, Options};
+    let of = |format| Options::new(format);
+    let (text, compact, chrome) = (of(Layout::Text), of(Layout::Compact), of(Layout::Chrome));
+    for (what, values) in [
+        ("shown", [text.depth, compact.depth, chrome.depth]),
+        ("shown", [text.max_array, compact.max_array, chrome.max_array]),
+    ] {
+        let [text, compact, chrome] = values;
+        let wanted = format!("{what} [default: {text}; compact {compact}, chrome {chrome}]");
+        assert!(help.contains(&wanted), "{wanted}\n{help}");
+    }
+    let read = ksnoop_jit::sema::Limits::default();
+    assert!(help.contains(&format!(
+        "[default: {}; compact {}, chrome {}]",
+        read.string - 1,
+        compact.max_string,
+        chrome.max_string
+    )));
+    assert!(help.contains(&format!("[default: {}]", read.bytes)));
+    assert!(help.contains(&format!(
+        "[default: {}, which are 4 MiB]",
+        ksnoop_jit::lower::RING_BYTES / 4096
+    )));
 }

@@ -217,15 +217,15 @@ fn what_was_not_copied_is_told() {
         memory(&types, Options::new(TEXT), skb, None, &bytes[..30]),
         "(struct sk_buff){\n .cb = (char[8])\"\\x82\\x02\",\n (union){\n  (struct){\n   ._skb_refdst = (long unsigned \
          int)0xffff888005548040,\n  },\n  .tcp_tsorted_anchor = (struct list_head){.next=0xffff888005548040, .prev=NULL},\n  \
-         ._sk_redir = (long unsigned int)0xffff888005548040,\n },\n .len = (unsigned int)628,\n ... /* 30 bytes of 56 */\n}"
+         ._sk_redir = (long unsigned int)0xffff888005548040,\n },\n .len = (unsigned int)628,\n ... /* 30 of 56 bytes */\n}"
     );
     assert_eq!(
         memory(&types, Options::new(Layout::Compact), skb, None, &bytes[..8]),
-        "{.cb=\"\\x82\\x02\", ... /* 8 bytes of 56 */}"
+        "{.cb=\"\\x82\\x02\", ... /* 8 of 56 bytes */}"
     );
     assert_eq!(
         memory(&types, Options::new(Layout::Compact), skb, None, &[]),
-        "{... /* 0 bytes of 56 */}"
+        "{... /* 0 of 56 bytes */}"
     );
 }
 
@@ -254,7 +254,7 @@ fn records_that_end_too_early() {
     assert_eq!(show(40), format!("{head}a=1 <truncated record>)\n"));
     assert_eq!(
         show(48 + 8),
-        format!("{head}a=1, skb=0xffff888004432700 {{... /* 0 bytes of 56 */}} <truncated record>)\n")
+        format!("{head}a=1, skb=0xffff888004432700 {{... /* 0 of 56 bytes */}} <truncated record>)\n")
     );
     let text = print(&types, Options::new(TEXT), &layout, &record[..40]);
     assert!(text.ends_with(

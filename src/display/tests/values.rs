@@ -217,6 +217,44 @@ fn hex_dumps_have_lines_in_the_text_format() {
 }
 
 #[test]
+fn words_that_are_addresses_are_hexadecimal_by_their_names() {
+    let mut f = Fixture::new();
+    let words = f.array(f.ulong, 2);
+    let mm = f.btf.struct_(
+        "mm",
+        40,
+        &[
+            Field::at("start_code", f.ulong, 0),
+            Field::at("total_vm", f.ulong, 8),
+            Field::at("bits", words, 16),
+            Field::at("addr", f.uint, 32),
+            Field::at("mask", f.uint, 36),
+        ],
+    );
+    let types = f.types();
+    let mut bytes = Vec::new();
+    for word in [0x40_1000u64, 100, 17, 3, 10 | 255 << 32] {
+        bytes.extend(word.to_le_bytes());
+    }
+    assert_eq!(
+        memory(&types, compact(), mm, None, &bytes),
+        "{.start_code=0x401000, .total_vm=100, .bits=[0x11, 0x3], .addr=10, .mask=0xff}"
+    );
+    // Nothing is shown where nothing is asked for, and that is said.
+    let nothing = Options {
+        depth: 0,
+        max_array: 0,
+        ..compact()
+    };
+    assert_eq!(memory(&types, nothing.clone(), mm, None, &bytes), "{...}");
+    let two = [7u64.to_le_bytes(), 8u64.to_le_bytes()].concat();
+    assert_eq!(
+        memory(&types, nothing, words, None, &two),
+        "[... /* 0 of 2 elements */]"
+    );
+}
+
+#[test]
 fn strings_and_buffers() {
     let f = Fixture::new();
     let types = f.types();
@@ -242,7 +280,7 @@ fn strings_and_buffers() {
     let long = item("s", ValueLayout::String { capacity: 64 }, char_ptr.clone());
     assert_eq!(
         value_text(&types, short, long, (0, 6, b"abcdef")),
-        "s = \n(char *)\"abcd\"... /* 4 bytes of 6 */"
+        "s = \n(char *)\"abcd\"... /* 4 of 6 bytes */"
     );
     let buffer = item("b", ValueLayout::Buffer { capacity: 8 }, CType::Void);
     assert_eq!(
@@ -260,8 +298,17 @@ fn char_arrays_are_c_strings() {
     let show = |ty: u32, bytes: &[u8]| memory(&types, text(), ty, None, bytes);
     assert_eq!(show(name, b"eth0\0\0\0\0"), "(char[8])\"eth0\"");
     assert_eq!(show(name, b"eth0\0abc"), "(char[8])\"eth0\"");
+    // What is behind the NUL is shown where zeros are.
+    let all = Options {
+        zeros: true,
+        ..text()
+    };
+    let whole = |bytes: &[u8]| memory(&types, all.clone(), name, None, bytes);
+    assert_eq!(whole(b"eth0\0abc"), "(char[8])\"eth0\\x00abc\"");
+    assert_eq!(whole(b"eth0\0a\0\0"), "(char[8])\"eth0\\x00a\"");
+    assert_eq!(whole(b"eth0\0\0\0\0"), "(char[8])\"eth0\"");
     assert_eq!(show(name, b"12345678"), "(char[8])\"12345678\"");
-    assert_eq!(show(name, b"1234"), "(char[8])\"1234\"... /* 4 bytes of 8 */");
+    assert_eq!(show(name, b"1234"), "(char[8])\"1234\"... /* 4 of 8 bytes */");
     assert_eq!(show(name, &[0; 8]), "(char[8])\"\"");
     assert_eq!(
         show(names, b"a\0\0\0\0\0\0\0bcd\0\0\0\0\0"),
@@ -284,7 +331,7 @@ fn arrays() {
     assert_eq!(show(ints, &[-1, -1, -1, 0, 0, 0, 0, 0]), "[-1, -1, -1]");
     assert_eq!(show(ints, &[0, 0, 0, 0, 0, 0, 0, 5]), "[0 <repeats 7 times>, 5]");
     assert_eq!(show(ints, &[0; 8]), "[]");
-    assert_eq!(show(ints, &[1, 2, 3]), "[1, 2, 3, ... /* 12 bytes of 32 */]");
+    assert_eq!(show(ints, &[1, 2, 3]), "[1, 2, 3, ... /* 12 of 32 bytes */]");
     assert_eq!(show(pairs, &[1, 0, 0, 0, 0, 2]), "[{.a=1}, {}, {.b=2}]");
     let mut values = [0; 16];
     values[9] = 4;
@@ -303,7 +350,7 @@ fn arrays() {
     };
     assert_eq!(
         memory(&types, few, ints, None, &words(&[1, 2, 3, 4, 0, 0, 0, 0])),
-        "[1, 2, ... /* 2 elements of 8 */]"
+        "[1, 2, ... /* 2 of 8 elements */]"
     );
     let zeros = Options {
         zeros: true,
@@ -364,7 +411,7 @@ fn bitfields() {
     let cut = memory(&types, compact(), s, None, &bytes[..11]);
     assert_eq!(
         cut,
-        "{.disabled=1, .precise_ip=2, .minus=-1, .yes=true, .color=GREEN, ... /* 11 bytes of 24 */}"
+        "{.disabled=1, .precise_ip=2, .minus=-1, .yes=true, .color=GREEN, ... /* 11 of 24 bytes */}"
     );
 }
 
