@@ -355,7 +355,7 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         ("kprobe.session", caps.kprobe_session()),
         ("kprobe.multi", caps.kprobe_multi()),
         ("kprobes", caps.kprobe()),
-        ("kprobe cookies", caps.bpf_cookie()),
+        ("bpf_get_attach_cookie", caps.bpf_cookie()),
         ("typed tracepoints", caps.tp_btf(tracepoint)),
         ("uprobe.session", caps.uprobe_session()),
         ("uprobe.multi", caps.uprobe_multi()),

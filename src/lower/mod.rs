@@ -17,6 +17,7 @@ pub mod follow;
 mod glob;
 mod histogram;
 mod items;
+mod kept;
 mod key;
 mod memory;
 mod neighbours;
@@ -32,7 +33,7 @@ mod words;
 pub use abi::{Placement, placement};
 pub use filter::{CGROUP, FOLLOWED, Filter};
 pub use program::{Id, lower};
-pub use stash::keeps;
+pub use stash::{keeps, kept_map};
 pub use user::Served;
 
 use crate::ir;
@@ -298,3 +299,6 @@ pub const COUNTS: &str = "counts";
 /// Name of the per-CPU counters of aggregations: for query N, entry 2N counts hits whose key found no room in the map, and
 /// 2N + 1 those whose key or value could not be read.
 pub const MISSED: &str = "missed";
+/// Name of the per-CPU counters of what entries keep for returns: for query N, entry 2N counts places that were made in maps of the name
+/// [`kept_map`], and 2N + 1 those that were given back. What is neither given back nor there any more was forgotten.
+pub const KEPT: &str = "kept";

@@ -3,13 +3,11 @@
 //! address of the call's own stack frame, so that sleep, migration, preemption and recursion never mix two calls.
 //!
 //! The place is made in the map before it is written, so there is no buffer that a preempting task could overwrite. The map
-//! forgets the oldest entries when it is full: those of calls whose return was missed.
+//! forgets the oldest entries when it is full, which `kept` counts.
 
 use super::program::Lower;
 use super::{Lowered, ProgramKind, abi};
-use crate::ir::{
-    BinaryOp, Bits, Block, CmpOp, Helper, MapData, MapKind, Operand, Slot, Space, Type, Value, Width,
-};
+use crate::ir::{BinaryOp, Bits, Block, CmpOp, Helper, MapData, MapKind, Slot, Space, Type, Value, Width};
 use crate::typed::{Base, Builtin, Event, Expr, ExprKind, Place, Source, When};
 use crate::wire::{Phase, RecordLayout, ValueLayout};
 
@@ -19,6 +17,11 @@ const MEMORY: u32 = 8 << 20;
 /// Whether a program of that kind needs another at the entry, which keeps something for it.
 pub fn keeps(event: &Event, kind: ProgramKind) -> bool {
     Plan::of(event, kind).is_some()
+}
+
+/// The name of the map that an event's values are kept in. `event` is the number of its layout.
+pub fn kept_map(event: u32) -> String {
+    format!("kept_{event}")
 }
 
 /// What has to be kept.
@@ -241,9 +244,9 @@ pub(super) fn session(
 
 /// What is kept, and the maps that it is kept in.
 pub(super) struct Keep {
-    kept: MapData,
+    pub(super) kept: MapData,
     /// An empty value, to make a place from.
-    empty: MapData,
+    pub(super) empty: MapData,
     /// Arguments by index, each with where it lies in the value and how many bytes it takes: behind the image of the record.
     args: Vec<(usize, u32, u32)>,
     /// Where the time of entry lies, if it is wanted.
@@ -283,7 +286,7 @@ impl Keep {
         let entries = MEMORY / lower.id.keepers.max(1) / size;
         Keep {
             kept: MapData {
-                name: format!("kept_{event}"),
+                name: kept_map(event),
                 kind: MapKind::LruHash,
                 key_size: KEY,
                 value_size: size,
@@ -491,17 +494,8 @@ impl Lower<'_> {
         self.b.as_ptr(Space::MapValue, found)
     }
 
-    /// The empty value.
-    fn empty(&mut self, keep: &Keep) -> Value {
-        self.b.at(None, "the empty value");
-        let zero = self.scratch();
-        let at = self.b.slot_addr(zero);
-        self.b.store(Width::B8, at, 0, 0);
-        self.look_up(keep.empty.clone(), zero)
-    }
-
     /// The key of this call: the thread, and where its stack frame is.
-    fn call_key(&mut self, key: Slot) {
+    pub(super) fn call_key(&mut self, key: Slot) {
         self.b.at(None, "the thread");
         let thread = self.word(Helper::GetCurrentPidTgid);
         let at = self.b.slot_addr(key);
@@ -558,49 +552,6 @@ impl Lower<'_> {
                 self.washed(here)
             }
         }
-    }
-
-    /// Makes a place for this call, to be written in.
-    pub(super) fn make_place(&mut self, keep: &Keep, key: Slot) -> Value {
-        let empty = self.empty(keep);
-        self.call_key(key);
-        self.b.at(None, "a place to keep values in");
-        let map = self.b.map(keep.kept.clone());
-        let map = self.b.map_addr(map);
-        let at = self.b.slot_addr(key);
-        self.call(
-            Helper::MapUpdateElem,
-            &[map.into(), at.into(), empty.into(), Operand::Imm(0)],
-        );
-        // Without a place the event can't be made at the return, where nobody would know that it is missing.
-        let lost = self.b.block("no place: count it as lost");
-        let end = std::mem::replace(&mut self.end, lost);
-        let place = self.look_up(keep.kept.clone(), key);
-        self.end = end;
-        let go_on = self.b.block("a place");
-        self.b.jump(go_on, &[]);
-        self.b.switch_to(lost);
-        self.count(0);
-        self.b.jump(end, &[]);
-        self.b.switch_to(go_on);
-        place
-    }
-
-    /// The place of this call; a call that has none ends the program.
-    fn find_place(&mut self, keep: &Keep) -> (Slot, Value) {
-        let key = self.b.slot(KEY);
-        self.call_key(key);
-        self.b.at(None, "what this call's entry kept");
-        let place = self.look_up(keep.kept.clone(), key);
-        (key, place)
-    }
-
-    pub(super) fn delete_place(&mut self, keep: &Keep, key: Slot) {
-        self.b.at(None, "forget");
-        let map = self.b.map(keep.kept.clone());
-        let map = self.b.map_addr(map);
-        let at = self.b.slot_addr(key);
-        self.call(Helper::MapDeleteElem, &[map.into(), at.into()]);
     }
 
     /// Keeps an argument's words as they are.

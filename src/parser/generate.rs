@@ -320,7 +320,7 @@ impl Generator {
         let format = self
             .random
             .chance(4)
-            .then(|| self.one_of(&["x", "s", "ip", "u8", "if", "int"]));
+            .then(|| self.one_of(&["x", "s", "ip", "u8", "if", "int", "u8[4]"]));
         let height = self.random.below(7);
         Item {
             label,

@@ -136,6 +136,7 @@ pub(super) fn formatted(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
 /// The format's name after `:`.
 fn format(i: Tokens<'_>, colon: Span) -> Parsed<'_, Ident> {
     match i.kind() {
+        Tok::Name if i.after().is(Punct::LBracket) => array_format(i),
         Tok::Name => Ok((
             i.after(),
             Ident {
@@ -151,6 +152,37 @@ fn format(i: Tokens<'_>, colon: Span) -> Parsed<'_, Ident> {
                 .help("for example `:x`, `:ip` or `:s`"),
         ),
     }
+}
+
+/// A format of many: `u8[4]`.
+fn array_format(name: Tokens<'_>) -> Parsed<'_, Ident> {
+    let open = name.after();
+    let number = open.after();
+    let Tok::Int(count) = number.kind() else {
+        return fail(
+            Diagnostic::error(
+                Code::MissingFormat,
+                number.span(),
+                "how many there are is missing after `[`",
+            )
+            .label(format!("expected a number, found {}", errors::describe(number)))
+            .secondary(name.span(), "the format of each")
+            .help("for example `:u8[4]`"),
+        );
+    };
+    let close = number.after();
+    if !close.is(Punct::RBracket) {
+        return fail(
+            Diagnostic::error(Code::UnclosedBracket, close.span(), "`]` is missing")
+                .label(format!("expected `]`, found {}", errors::describe(close)))
+                .secondary(open.span(), "this bracket is open"),
+        );
+    }
+    let ident = Ident {
+        node: format!("{}[{}]", name.text(), count.value),
+        span: name.span().to(close.span()),
+    };
+    Ok((close.after(), ident))
 }
 
 /// `if expr` to the end of the text.

@@ -17,7 +17,7 @@ pub(super) struct Word {
     name: &'static str,
     pub(super) format: Format,
     /// ftrace's types: size in bytes and sign.
-    number: Option<(u8, bool)>,
+    pub(super) number: Option<(u8, bool)>,
     /// It reads user memory.
     user: bool,
 }
@@ -50,7 +50,7 @@ const fn user(name: &'static str) -> Word {
 }
 
 /// All of them. Those that only ftrace's users write come last.
-const WORDS: [Word; 30] = [
+const WORDS: [Word; 31] = [
     plain("d", Format::Signed),
     plain("u", Format::Unsigned),
     plain("x", Format::Hex),
@@ -69,6 +69,7 @@ const WORDS: [Word; 30] = [
     plain("string", Format::String),
     user("ustring"),
     plain("symbol", Format::Symbol),
+    plain("symstr", Format::Symbol),
     typed("u8", Format::Unsigned, 1, false),
     typed("u16", Format::Unsigned, 2, false),
     typed("u32", Format::Unsigned, 4, false),

@@ -210,14 +210,22 @@ impl Sema<'_> {
             Some(_) | None => expr,
         };
         let operand = self.operand(expr);
-        let word = format.map(|name| Ok((self.format(name)?, name))).transpose();
+        let array = format.filter(|format| format.node.ends_with(']'));
+        let word = format
+            .filter(|_| array.is_none())
+            .map(|name| Ok((self.format(name)?, name)))
+            .transpose();
         let (operand, word) = both(operand, word)?;
         if let Some(label) = label {
             self.check_label(label, expr, &operand)?;
         }
-        let (operand, shape) = match word {
-            Some((word, name)) => (self.as_formatted(operand, word, name)?, Some(word.format)),
-            None => (operand, None),
+        let (operand, shape) = match (array, word) {
+            (Some(name), _) => {
+                let (operand, shape) = self.array_of(operand, name)?;
+                (operand, Some(shape))
+            }
+            (None, Some((word, name))) => (self.as_formatted(operand, word, name)?, Some(word.format)),
+            (None, None) => (operand, None),
         };
         let label = match label {
             Some(label) => label.node.clone(),

@@ -5,6 +5,7 @@
 mod address;
 mod aggregate;
 mod arith;
+mod array;
 mod call;
 mod compare;
 mod ctypes;

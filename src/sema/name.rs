@@ -116,6 +116,12 @@ impl Sema<'_> {
         if name == "retval" {
             return self.return_value(span);
         }
+        // Their name of the task.
+        if name == "current"
+            && let Some(found) = self.builtin_value("task", span)
+        {
+            return found;
+        }
         // The kernel's probe events count arguments from 1 behind a dollar.
         if let Some(number) = name.strip_prefix("arg").and_then(|n| n.parse::<usize>().ok()) {
             return match number.checked_sub(1) {

@@ -28,6 +28,8 @@ pub(super) struct Running {
     pub(super) attached: Vec<Attached>,
     pub(super) layouts: Vec<RecordLayout>,
     pub(super) aggregates: Vec<AggregateLayout>,
+    /// The numbers of the events that are aggregated, by which maps are called.
+    pub(super) aggregated: Vec<u32>,
     /// By what, each once, and at how many functions.
     pub(super) how: Vec<(&'static str, usize)>,
     /// How long attaching took.
@@ -151,6 +153,7 @@ impl<'a> Ladder<'a> {
             attached: Vec::new(),
             layouts: Vec::new(),
             aggregates: Vec::new(),
+            aggregated: Vec::new(),
             how: Vec::new(),
             took: Duration::ZERO,
         };
@@ -333,6 +336,11 @@ impl<'a> Ladder<'a> {
             None => running.how.push((how, places)),
         }
         self.share(attached.maps());
+        if family.query.aggregate.is_some() {
+            running
+                .aggregated
+                .extend(self.found.next_event..artifact.next_event);
+        }
         self.found.next_event = artifact.next_event;
         let names: Vec<String> = family.places.iter().map(|place| place.shown.clone()).collect();
         for lowered in artifact.programs {

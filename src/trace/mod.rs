@@ -6,6 +6,7 @@ mod choose;
 mod emit;
 mod explain;
 mod fitting;
+mod forgotten;
 mod instances;
 mod ladder;
 mod order;
@@ -295,7 +296,9 @@ fn finish(
         .map(runtime::Attached::links)
         .sum();
     let mut unseen = vec![runtime::Missed::default(); asked.len()];
+    let mut kept = vec![Vec::new(); asked.len()];
     for (index, one) in &running {
+        kept[*index].extend(forgotten::maps_of(one, maps));
         for now in one.attached.iter().map(runtime::Attached::missed) {
             unseen[*index].entries += now.entries;
             unseen[*index].returns += now.returns;
@@ -335,6 +338,15 @@ fn finish(
         complain(&format!(
             "{name}: {count} calls missed, the same program was at work on their CPU already"
         ));
+    }
+    for (index, query) in asked.iter().enumerate() {
+        let forgotten = forgotten::count(index, &kept[index], maps)?;
+        if forgotten.calls > 0 {
+            complain(&format!(
+                "{}: {} calls are missing: what their entries kept was forgotten, as there is room for {} calls at a time",
+                query.name, forgotten.calls, forgotten.room
+            ));
+        }
     }
     for (query, unseen) in asked.iter().zip(unseen) {
         let name = &query.name;

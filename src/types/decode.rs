@@ -61,6 +61,9 @@ impl Types {
         if let Some((_, integer)) = Types::integer(id) {
             return integer;
         }
+        if let Some(array) = Types::integer_array(id) {
+            return array;
+        }
         let Some((object, raw)) = self.raw(id) else {
             return Type::Void;
         };

@@ -24,6 +24,9 @@ const INTS: [(&str, u32, bool); 9] = [
     ("long int", 8, true),
 ];
 
+/// Above these bits of an id in that object is the length, for arrays of them.
+const ARRAY_SHIFT: u32 = 8;
+
 impl TypeId {
     /// C's integer of so many bytes: 1, 2, 4 or 8. Any other number gives the largest.
     pub fn integer(bytes: u8, signed: bool) -> TypeId {
@@ -34,6 +37,15 @@ impl TypeId {
         TypeId {
             module: ABI,
             id: at as u32,
+        }
+    }
+
+    /// An array of `len` of C's integers, 1 to 65535 of them: what a format such as `u8[4]` makes of memory.
+    pub fn integers(bytes: u8, signed: bool, len: u16) -> TypeId {
+        let elem = TypeId::integer(bytes, signed);
+        TypeId {
+            id: elem.id | u32::from(len) << ARRAY_SHIFT,
+            ..elem
         }
     }
 
@@ -132,6 +144,16 @@ impl Types {
         } else {
             self.objects.get(usize::from(number))
         }
+    }
+
+    /// An array of C's integers.
+    pub(super) fn integer_array(id: TypeId) -> Option<Type> {
+        let len = id.id >> ARRAY_SHIFT;
+        let elem = TypeId {
+            id: id.id & ((1 << ARRAY_SHIFT) - 1),
+            ..id
+        };
+        (id.module == ABI && len > 0 && Types::integer(elem).is_some()).then_some(Type::Array { elem, len })
     }
 
     /// One of C's integers.

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use ksnoop_jit::compile::{self, Artifact, Job, Way};
 use ksnoop_jit::ir::{MapData, MapKind};
 use ksnoop_jit::lower::chain::Chain;
-use ksnoop_jit::lower::{ProgramKind, Target};
+use ksnoop_jit::lower::{self, ProgramKind, Target};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::typed;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::mini_kernel;
 use ksnoop_jit::wire;
 
-use super::machine::{EVENTS_MAP, FIRST_MAP, Machine, Map, Moment, number};
+use super::machine::{CPUS, EVENTS_MAP, FIRST_MAP, Machine, Map, Moment, number};
 
 /// Every way in which functions are attached.
 const WAYS: [Way; 6] = [
@@ -282,6 +282,28 @@ impl Running {
         self.hit(call, true).0
     }
 
+    /// How many places for a call's values were made and not given back, as the programs count.
+    fn counted(&self) -> u64 {
+        let Some(index) = self.maps.iter().position(|name| name == lower::KEPT) else {
+            return 0;
+        };
+        let bytes = &self.machine.maps[index].bytes;
+        let sum = |counter: usize| -> u64 {
+            let all = bytes.chunks(8).skip(counter * CPUS).take(CPUS);
+            all.map(number).sum()
+        };
+        sum(0) - sum(1)
+    }
+
+    /// The kernel's map is full: it forgets what one of the calls has kept.
+    fn forget_one(&mut self) {
+        for (name, map) in self.maps.iter().zip(&mut self.machine.maps) {
+            if name.starts_with("kept_") {
+                map.entries.pop_first();
+            }
+        }
+    }
+
     /// How many calls' values are kept.
     fn kept(&self) -> usize {
         (0..8)
@@ -324,6 +346,35 @@ fn a_call_is_shown_at_its_return_with_what_its_entry_kept() {
         assert_eq!(running.kept(), 0, "{way:?}");
         // A call that was entered before the tool was there.
         assert_eq!(running.leave(&mut call(7, 70)), [], "{way:?}");
+    }
+}
+
+#[test]
+fn calls_that_the_map_forgets_are_counted() {
+    for (way, mode) in ways() {
+        let mut running = Running::new(&[BOTH], way, mode);
+        let mut calls: Vec<Call> = (0..5)
+            .map(|thread| Call {
+                thread: 100 + thread,
+                ..call(7, 70)
+            })
+            .collect();
+        for call in &mut calls {
+            running.enter(call);
+        }
+        // One whose return was missed makes no second place.
+        running.enter(&mut Call { ..calls[4] });
+        assert_eq!((running.counted(), running.kept()), (5, 5), "{way:?}");
+        running.forget_one();
+        running.forget_one();
+        let mut shown = 0;
+        for call in &mut calls[..4] {
+            shown += running.leave(call).len();
+        }
+        // Four have returned, of which two are missing; one is under way.
+        assert_eq!(shown, 2, "{way:?}");
+        assert_eq!(running.kept(), 1, "{way:?}");
+        assert_eq!(running.counted() - running.kept() as u64, 2, "{way:?}");
     }
 }
 

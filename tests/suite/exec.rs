@@ -363,3 +363,49 @@ fn chosen_queries_mean_what_the_reference_says() {
         over_nodes(text, "x", b"name");
     }
 }
+
+/// What `E:T[N]` copies, by what is in memory: at the place that a value has, or at the address that a pointer holds.
+#[test]
+fn arrays_by_format_are_the_bytes_that_are_there() {
+    let types = mini_kernel();
+    let base = kernel_base(0);
+    let mut bytes: Vec<u8> = (1..=48).collect();
+    bytes[8..16].copy_from_slice(&(base + 24).to_le_bytes());
+    for (item, at, size) in [
+        ("node:u8[4]", 0, 4),
+        ("$arg1:x16[3]", 0, 6),
+        ("(u64)node:s8[5]", 0, 5),
+        ("node->id:s8[8]", 0, 8),
+        ("+8($arg1):u64[2]", 8, 16),
+        ("node->next:x32[2]", 24, 8),
+        ("*node:u32[6]", 0, 24),
+        ("node->next->id:char[3]", 24, 3),
+        ("node->next:symbol[1]", 24, 8),
+    ] {
+        for way in WAYS {
+            let text = format!("walk({item})");
+            let Ok(built) = build(&text, &types, way) else {
+                panic!("{text} is refused");
+            };
+            let (context, caller) = context(way, &[base]);
+            let region = Region {
+                base,
+                bytes: bytes.clone(),
+            };
+            let mut machine = Machine::new(vec![region, caller], moment(&mut Rng::new(1)));
+            machine.forgiving = forgiving(way);
+            if let Err(error) = machine.run(&built.code, &context) {
+                panic!("{text}, {way:?}: {error}");
+            }
+            let Some(layout) = &built.artifact.programs[0].layout else {
+                panic!("{text} has no layout");
+            };
+            let value = (layout.items[0].offset + wire::VALUE) as usize;
+            assert_eq!(
+                machine.records[0][value..value + size],
+                bytes[at..at + size],
+                "{text}, {way:?}"
+            );
+        }
+    }
+}

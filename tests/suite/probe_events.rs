@@ -85,7 +85,13 @@ const EXPRESSIBLE: &[(&str, &str)] = &[
         "f vfs_read (STRUCT,m)x->m",
         "vfs_read(container_of(file->private_data, struct dentry, d_name)->d_flags)",
     ),
-    ("f vfs_read $current->tgid", "vfs_read(task->tgid)"),
+    ("f vfs_read $current->tgid", "vfs_read($current->tgid)"),
+    ("k vfs_read $arg2:u8[4]", "vfs_read($arg2:u8[4])"),
+    ("k vfs_read +0($arg1):x8[16]", "vfs_read(+0($arg1):x8[16])"),
+    ("k vfs_read +u0($arg2):s16[3]", "vfs_read(+u0($arg2):s16[3])"),
+    ("f ip_rcv dev->name:u8[4]", "ip_rcv(dev->name:u8[4])"),
+    ("k vfs_open $stack0:symbol[4]", "vfs_open($stack:symbol[4])"),
+    ("k tcp_close $arg2:symstr", "tcp_close($arg2:symstr)"),
     ("k vfs_read \\\\5 (a constant)", "vfs_read(five=(u64)5 + count)"),
     ("k vfs_read %si (a register)", "vfs_read(buf, $arg2)"),
     (
@@ -269,7 +275,7 @@ const ERRORS: &[(&str, Here)] = &[
     ("BAD_FETCH_ARG", Told("vfs_open(->x)", Code::MissingOperand, "->")),
     (
         "ARRAY_NO_CLOSE",
-        Told("ip_rcv(dev->name[0)", Code::UnclosedBracket, ")"),
+        Told("ip_rcv(dev->name:u8[4)", Code::UnclosedBracket, ")"),
     ),
     (
         "BAD_ARRAY_SUFFIX",
@@ -277,11 +283,11 @@ const ERRORS: &[(&str, Here)] = &[
     ),
     (
         "BAD_ARRAY_NUM",
-        Told("ip_rcv(dev->name[])", Code::MissingOperand, "]"),
+        Told("ip_rcv(dev->name:u8[])", Code::MissingFormat, "]"),
     ),
     (
         "ARRAY_TOO_BIG",
-        Told("ip_rcv(dev->name[16])", Code::OutOfBounds, "16"),
+        Told("ip_rcv(dev->name:u8[65])", Code::OutOfBounds, "u8[65]"),
     ),
     ("BAD_TYPE", Told("vfs_read(count:u33)", Code::BadFormat, "u33")),
     (

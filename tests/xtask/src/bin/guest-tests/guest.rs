@@ -53,7 +53,7 @@ pub(crate) enum Need {
 }
 
 /// A kernel's major and minor number.
-type Version = (u32, u32);
+pub(crate) type Version = (u32, u32);
 
 /// What kernels lack: from the first version to the last, and why.
 const LACKS: &[(Need, Version, Version, &str)] = &[
@@ -176,6 +176,11 @@ impl Guest {
             }
         }
         Ok(guest)
+    }
+
+    /// The kernel's major and minor number.
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// Why this kernel can't have what is needed: the reason of a skip.

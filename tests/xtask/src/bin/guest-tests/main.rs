@@ -5,6 +5,7 @@
 //! by four columns), and a last line `end: N passed, M failed, K skipped`; status 1 when any failed. It never
 //! runs two tests at once: what one attaches, another must not see. `--list` works anywhere.
 
+mod attaching;
 mod case;
 mod fixture;
 mod guest;
@@ -50,6 +51,7 @@ fn run() -> Result<bool> {
     let cases: Vec<Case> = kernel::cases()
         .into_iter()
         .chain(fixture::cases(quick))
+        .chain(attaching::cases())
         .chain(ksnoop::cases())
         .chain(user::cases())
         .filter(|case| case.name.contains(&filter))
