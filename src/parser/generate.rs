@@ -272,6 +272,7 @@ impl Generator {
             "/usr/bin/bash",
             "libc",
             "./a-b.out+c@1",
+            "./a b:c(d)",
             "/lib/x86_64-linux-gnu/libstdc++.so.6",
         ];
         match self.random.below(8) {
@@ -288,7 +289,13 @@ impl Generator {
                 event: self.one_of(&["x", "y[0-9]"]),
             },
             3 => {
-                let symbol = self.one_of(&["main", "0x401000", "_ZN4core3fmtE", "memcpy@GLIBC_2.14"]);
+                let symbol = self.one_of(&[
+                    "main",
+                    "0x401000",
+                    "_ZN4core3fmtE",
+                    "memcpy@GLIBC_2.14",
+                    "a::b(int, c)",
+                ]);
                 TargetKind::Uprobe {
                     binary: self.one_of(&binaries),
                     symbol,

@@ -9,6 +9,7 @@ use super::ast::{
     UnaryOp,
 };
 use super::expr::precedence;
+use super::target::written;
 use super::types;
 
 impl Display for Query {
@@ -36,13 +37,19 @@ impl Display for Target {
         match &self.kind {
             TargetKind::Function { module, name } => write!(f, "{}{}", text(module), name.node),
             TargetKind::Tracepoint { group, event } => write!(f, "tp:{}{}", text(group), event.node),
-            TargetKind::Uprobe { binary, symbol } => write!(f, "uprobe:{}:{}", binary.node, symbol.node),
+            TargetKind::Uprobe { binary, symbol } => write!(
+                f,
+                "uprobe:{}:{}",
+                written(&binary.node, false),
+                written(&symbol.node, true)
+            ),
             TargetKind::Usdt {
                 binary,
                 provider,
                 name,
             } => {
-                write!(f, "usdt:{}:{}:{}", binary.node, provider.node, name.node)
+                let binary = written(&binary.node, false);
+                write!(f, "usdt:{binary}:{}:{}", provider.node, name.node)
             }
         }
     }

@@ -3,8 +3,10 @@
 //! whether a function or file exists.
 
 use nom::Parser;
+use nom::branch::alt;
 use nom::bytes::complete::{take_till, take_while};
 use nom::character::complete::{char, multispace0};
+use nom::combinator::recognize;
 use nom::multi::separated_list1;
 use nom::sequence::preceded;
 
@@ -15,8 +17,13 @@ use crate::span::Span;
 
 /// Reads the target at the beginning of `src`.
 pub(super) fn target(src: &str) -> Result<(Target, usize), Box<Diagnostic>> {
-    let begin = preceded(multispace0, take_till(|c: char| c.is_whitespace() || c == '('));
-    let (rest, text) = begin_of(src, begin);
+    let (rest, text) = match quoted_end(src)? {
+        Some((start, end)) => (&src[end..], &src[start..end]),
+        None => begin_of(
+            src,
+            preceded(multispace0, take_till(|c: char| c.is_whitespace() || c == '(')),
+        ),
+    };
     let end = src.len() - rest.len();
     let span = Span::new(end - text.len(), end);
     if src.trim().is_empty() {
@@ -147,9 +154,13 @@ fn tracepoint(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>
 
 fn uprobe_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
     match parts {
+        [_, binary, symbol] if unquoted(symbol).is_some() => Ok(TargetKind::Uprobe {
+            binary: name(binary, Class::Binary)?,
+            symbol: name(symbol, Class::Symbol)?,
+        }),
         // Names of C++ and Rust have colons of their own.
         [_, binary, first, .., last] if text_of(&parts[2..]).contains("::") => {
-            check(binary, Class::Binary)?;
+            let binary = name(binary, Class::Binary)?;
             let symbol = Ident {
                 node: text_of(&parts[2..]),
                 span: Span {
@@ -158,22 +169,19 @@ fn uprobe_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic
                 },
             };
             check(&symbol, Class::Demangled)?;
-            Ok(TargetKind::Uprobe {
-                binary: binary.clone(),
-                symbol,
-            })
+            Ok(TargetKind::Uprobe { binary, symbol })
         }
         [_, binary, symbol] => {
-            check(binary, Class::Binary)?;
+            let binary = name(binary, Class::Binary)?;
             check(symbol, Class::Symbol)?;
             check_address(symbol)?;
             Ok(TargetKind::Uprobe {
-                binary: binary.clone(),
+                binary,
                 symbol: symbol.clone(),
             })
         }
         [_, binary] => {
-            check(binary, Class::Binary)?;
+            name(binary, Class::Binary)?;
             too_few(binary, "a symbol or an address", "uprobe:BINARY:SYMBOL")
         }
         _ => too_many(parts, 3, "uprobe:BINARY:SYMBOL", span),
@@ -183,23 +191,22 @@ fn uprobe_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic
 fn usdt_kind(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
     const FORM: &str = "usdt:BINARY:PROVIDER:NAME";
     match parts {
-        [_, binary, provider, name] => {
-            check(binary, Class::Binary)?;
+        [_, binary, provider, probe] => {
+            let binary = name(binary, Class::Binary)?;
             check(provider, Class::Usdt)?;
-            check(name, Class::Usdt)?;
-            let (binary, provider, name) = (binary.clone(), provider.clone(), name.clone());
+            check(probe, Class::Usdt)?;
             Ok(TargetKind::Usdt {
                 binary,
-                provider,
-                name,
+                provider: provider.clone(),
+                name: probe.clone(),
             })
         }
         [_, binary] => {
-            check(binary, Class::Binary)?;
+            name(binary, Class::Binary)?;
             too_few(binary, "a provider and a name", FORM)
         }
         [_, binary, provider] => {
-            check(binary, Class::Binary)?;
+            name(binary, Class::Binary)?;
             check(provider, Class::Usdt)?;
             too_few(provider, "a name", FORM)
         }
@@ -215,7 +222,20 @@ fn text_of(parts: &[Ident]) -> String {
 
 /// The pieces between the colons.
 fn parts(text: &str, span: Span) -> Vec<Ident> {
-    let (_, pieces) = begin_of(text, separated_list1(char(':'), take_while(|c| c != ':')));
+    let (_, pieces) = if in_program(text) {
+        let quoted = recognize((
+            char('"'),
+            take_while(|c| c != '"'),
+            char('"'),
+            take_while(|c| c != ':'),
+        ));
+        begin_of(
+            text,
+            separated_list1(char(':'), alt((quoted, take_while(|c| c != ':')))),
+        )
+    } else {
+        begin_of(text, separated_list1(char(':'), take_while(|c| c != ':')))
+    };
     let mut at = span.start as usize;
     let place = |piece: &str| {
         let start = at;
@@ -226,6 +246,84 @@ fn parts(text: &str, span: Span) -> Vec<Ident> {
         }
     };
     pieces.into_iter().map(place).collect()
+}
+
+/// Whether a target is in a program: names of files and of C++ may have anything in them.
+fn in_program(text: &str) -> bool {
+    text.starts_with("uprobe:") || text.starts_with("usdt:")
+}
+
+/// Where a target with names in double quotes begins and ends, in which blanks, colons and parentheses are as good as any character.
+fn quoted_end(src: &str) -> Result<Option<(usize, usize)>, Box<Diagnostic>> {
+    let start = src.len() - src.trim_start().len();
+    if !in_program(&src[start..]) {
+        return Ok(None);
+    }
+    let mut open = None;
+    // Only the beginning of a name opens a quote, as one may stand in an item or a condition.
+    let mut before = ' ';
+    for (at, c) in src[start..].char_indices() {
+        match (c, open) {
+            ('"', Some(_)) => open = None,
+            (_, Some(_)) => {}
+            ('"', None) if before == ':' => open = Some(start + at),
+            (c, None) if c.is_whitespace() || c == '(' => return Ok(Some((start, start + at))),
+            (_, None) => {}
+        }
+        before = c;
+    }
+    match open {
+        Some(at) => error(
+            Code::BadTarget,
+            Span::new(at, at + 1),
+            "this quote is not closed",
+            "no `\"` after it",
+            "write the name as `\"name\"`",
+        ),
+        None => Ok(Some((start, src.len()))),
+    }
+}
+
+/// What is between the quotes of a name that has some.
+fn unquoted(part: &Ident) -> Option<Ident> {
+    let inner = part.node.strip_prefix('"')?.strip_suffix('"')?;
+    let fits = !inner.is_empty() && !inner.contains(|c: char| c == '"' || c.is_control());
+    fits.then(|| Ident {
+        node: inner.to_string(),
+        span: Span {
+            start: part.span.start + 1,
+            end: part.span.end - 1,
+        },
+    })
+}
+
+/// A name in a program as a query has it: in quotes if it could not stand there without.
+pub(super) fn written(name: &str, symbol: bool) -> String {
+    let class = match symbol {
+        true if name.contains("::") => Class::Demangled,
+        true => Class::Symbol,
+        false => Class::Binary,
+    };
+    let colons = symbol && name.contains("::");
+    let characters = |c: char| class.has(c) && !c.is_whitespace() && c != '(' && (c != ':' || colons);
+    let digits = symbol && name.starts_with(|c: char| c.is_ascii_digit());
+    let plain = name.chars().all(characters) && !name.contains('[') && (!digits || is_address(name));
+    if plain || name.contains('"') {
+        name.to_string()
+    } else {
+        format!("\"{name}\"")
+    }
+}
+
+/// A name of a program or in it, that is maybe in quotes.
+fn name(part: &Ident, class: Class) -> Result<Ident, Box<Diagnostic>> {
+    match unquoted(part) {
+        Some(name) => Ok(name),
+        None => {
+            check(part, class)?;
+            Ok(part.clone())
+        }
+    }
 }
 
 /// Runs a parser that takes anything, nothing included.
@@ -346,16 +444,19 @@ fn check_address(symbol: &Ident) -> Result<(), Box<Diagnostic>> {
     if !symbol.node.starts_with(|c: char| c.is_ascii_digit()) {
         return Ok(());
     }
-    let value = match symbol.node.strip_prefix("0x").or(symbol.node.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => symbol.node.parse(),
-    };
-    if value.is_err() {
+    if !is_address(&symbol.node) {
         let message = format!("`{}` is neither a symbol nor an address", symbol.node);
         let help = "an address is written like `0x401000`";
         return error(Code::BadTarget, symbol.span, &message, "not an address", help);
     }
     Ok(())
+}
+
+fn is_address(text: &str) -> bool {
+    match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).is_ok(),
+        None => text.parse::<u64>().is_ok(),
+    }
 }
 
 fn bad_character(c: char, from: &str, place: Span, what: &str) -> Diagnostic {
@@ -375,7 +476,7 @@ fn bad_character(c: char, from: &str, place: Span, what: &str) -> Diagnostic {
             diagnostic.help("a query traces the entry or the return of a function, not an offset in it")
         }
         '"' | '\'' | '\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}' | '`' => {
-            diagnostic.help("leave the quotes out; those that the shell needs go around the whole query")
+            diagnostic.help("leave the quotes out, or put them around the whole name of a file or of a function in it; those that the shell needs go around the whole query")
         }
         ',' | ';' => diagnostic.help("write each query as an argument of its own"),
         '=' | '<' | '>' | '!' | '&' | '|' => {

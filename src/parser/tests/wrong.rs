@@ -180,6 +180,8 @@ const WRONG: &[(&str, &[&str])] = &[
     (r#"uprobe::main"#, &[r#"       | E0104"#]),
     (r#"uprobe:/bin/sh:a:b"#, &[r#"                ^^ E0105"#]),
     (r#"uprobe:/bin/sh:0xzz"#, &[r#"               ^^^^ E0103"#]),
+    (r#"uprobe:"/bin/sh:main"#, &[r#"       ^ E0103"#]),
+    (r#"uprobe:"":main"#, &[r#"       ^ E0103"#]),
     (r#"usdt:/bin/sh"#, &[r#"            | E0104"#]),
     (r#"usdt:/bin/sh:p"#, &[r#"              | E0104"#]),
     (r#"usdt:/bin/sh:p:"#, &[r#"               | E0104"#]),
