@@ -23,11 +23,18 @@ pub(crate) fn open<'q>(
     types: &mut Types,
 ) -> Result<Images, Failure> {
     let mut images = Images::new();
+    let mut unmapped: BTreeSet<String> = BTreeSet::new();
     for query in queries {
         let binary = match &query.target.kind {
             TargetKind::Uprobe { binary, .. } | TargetKind::Usdt { binary, .. } => &binary.node,
             TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => continue,
         };
+        if let Some(pid) = cli.pid
+            && !Path::new(&format!("/proc/{pid}")).exists()
+        {
+            crate::complain(&format!("ksnoop-jit: -p {pid}: there is no process {pid}"));
+            return Err(Failure::Query);
+        }
         let image = images
             .entry(binary.clone())
             .or_insert_with(|| open_one(binary, cli.pid));
@@ -43,6 +50,15 @@ pub(crate) fn open<'q>(
         };
         if more {
             add_symbols(image);
+        }
+        if let Some(pid) = cli.pid
+            && runtime::binaries::is_mapped(pid, &image.path) == Some(false)
+            && unmapped.insert(binary.clone())
+        {
+            crate::complain(&format!(
+                "ksnoop-jit: process {pid} has not mapped {}: nothing is seen of it there until it does",
+                binary.escape_debug()
+            ));
         }
         add_types(cli, binary, image, types)?;
     }
@@ -68,6 +84,15 @@ fn needs_symbols(image: &Image, symbol: &str) -> bool {
     let by_name = !symbol.starts_with(|c: char| c.is_ascii_digit() || c == '+');
     let name = symbol.split('+').next().unwrap_or(symbol);
     by_name && image.functions_named(name).is_empty()
+}
+
+/// A file with the symbols that were stripped from it; `None` if there are no more than it has itself.
+pub(crate) fn with_stripped_symbols(path: &Path) -> Option<Image> {
+    let mut image = read(path, &BTreeSet::new()).ok()?;
+    image.path = path.to_owned();
+    let own = image.functions.len();
+    add_symbols(&mut image);
+    (image.functions.len() > own).then_some(image)
 }
 
 /// Adds the symbols that were stripped from a file, where they can be found.

@@ -24,7 +24,11 @@ pub fn locate(name: &str, pid: Option<u32>) -> Result<PathBuf, String> {
         None => PathBuf::from("/"),
     };
     if name.contains('/') {
-        let path = inside(&root, Path::new(name));
+        // Who writes the way through another process's root means what is there, seen from here.
+        let path = match through_root(name) {
+            true => PathBuf::from(name),
+            false => inside(&root, Path::new(name)),
+        };
         return match kind_of(&path) {
             Kind::Elf | Kind::Other => Ok(path),
             Kind::Script => Err("it is a script: trace the interpreter that runs it".to_owned()),
@@ -53,6 +57,30 @@ pub fn locate(name: &str, pid: Option<u32>) -> Result<PathBuf, String> {
         )),
         None => Err("no program on PATH and no library of that name".to_owned()),
     }
+}
+
+/// Whether a process has mapped a file; `None` if that can't be seen.
+pub fn is_mapped(pid: u32, path: &Path) -> Option<bool> {
+    let mut seen = false;
+    for entry in std::fs::read_dir(format!("/proc/{pid}/map_files")).ok()? {
+        // What can't be followed is not known to be another file.
+        let file = entry.ok()?.path();
+        file.metadata().ok()?;
+        seen = true;
+        if same(&file, path) {
+            return Some(true);
+        }
+    }
+    seen.then_some(false)
+}
+
+/// Whether a path is `/proc/PID/root/...`.
+fn through_root(name: &str) -> bool {
+    let mut parts = name.strip_prefix("/proc/").unwrap_or("").splitn(3, '/');
+    let pid = parts
+        .next()
+        .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit()));
+    pid && parts.next() == Some("root") && parts.next().is_some()
 }
 
 /// Where files with debug information of a file may be, the likeliest first: by build id, and by the name that its debug link
@@ -285,6 +313,20 @@ mod tests {
         assert_eq!(fit("libfoo-1.2", "libfoo-1.2.so"), Some(1));
         assert_eq!(fit("libc", "libcap.so.2"), None);
         assert_eq!(fit("libc", "libc.sock"), None);
+    }
+
+    #[test]
+    fn the_way_through_a_root_is_told_from_other_paths() {
+        assert!(through_root("/proc/12/root/usr/bin/prog"));
+        for other in [
+            "/proc/12/exe",
+            "/proc/self/root/x",
+            "/proc//root/x",
+            "/usr/proc/12/root/x",
+            "proc/12/root/x",
+        ] {
+            assert!(!through_root(other), "{other}");
+        }
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub enum UserPlace {
         file: Rc<str>,
         /// Bytes from the file's start.
         offset: u64,
+        /// It is the program itself.
+        main: bool,
+        /// A path that means this very file until the next question, if it could be opened.
+        path: Option<PathBuf>,
     },
     /// Nowhere that is known: code that was made at run time, or what was mapped only for a while.
     Unknown,
@@ -463,6 +467,8 @@ impl Mapping {
             Some(name) => UserPlace::Mapped {
                 file: name.clone(),
                 offset,
+                main: self.main,
+                path: self.file.as_ref().map(|file| file.path.clone()),
             },
             None => UserPlace::Unknown,
         }
