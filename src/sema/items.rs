@@ -32,6 +32,7 @@ impl Sema<'_> {
         }
         if let Some(cond) = &query.cond {
             for conjunct in conjuncts(cond) {
+                failed |= self.decided_by_argc(conjunct).is_err();
                 match self.judged(conjunct, None) {
                     Ok((predicate, _)) => parts.predicates.push(predicate),
                     Err(Reported) => failed = true,
@@ -161,6 +162,7 @@ impl Sema<'_> {
         if is_condition(expr) {
             self.only_judged(item)?;
             for conjunct in conjuncts(expr) {
+                self.decided_by_argc(conjunct)?;
                 let (predicate, _) = self.judged(conjunct, forced)?;
                 self.operands(conjunct, parts, forced, None)?;
                 parts.predicates.push(predicate);
@@ -303,7 +305,8 @@ impl Sema<'_> {
                     return self.operands(inner, parts, forced, format);
                 }
                 let (operand, marks) = self.marked(|this| this.operand(expr))?;
-                if operand.is_fixed() {
+                // How many arguments there are is a constant that nobody knows by heart.
+                if operand.is_fixed() && !is_argc(expr) {
                     return Ok(());
                 }
                 let label = self.label(expr);
@@ -319,6 +322,36 @@ impl Sema<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Tells of comparisons that the number of arguments of something in a program decides: it is a constant where it does not
+    /// depend on the place. Of the kernel's functions such a comparison chooses among many.
+    fn decided_by_argc(&mut self, expr: &ast::Expr) -> R<()> {
+        let Ast::Binary { op, lhs, rhs } = &expr.kind else {
+            return Ok(());
+        };
+        if !self.user {
+            return Ok(());
+        }
+        if is_logical(op.node) {
+            return both(self.decided_by_argc(lhs), self.decided_by_argc(rhs)).map(|_| ());
+        }
+        if !is_relation(op.node) || !(is_argc(lhs) || is_argc(rhs)) {
+            return Ok(());
+        }
+        if let Some(result) = self.condition(expr)?.constant() {
+            let always = result != 0;
+            let count = self.numbered;
+            self.warn(
+                Diagnostic::warning(
+                    Code::DecidedComparison,
+                    expr.span,
+                    format!("this comparison is always {always}"),
+                )
+                .label(format!("`argc` is {count} for `{}`", self.subject)),
+            );
+        }
+        Ok(())
     }
 
     /// How the other side of a comparison with this is best shown, if this is a text or an address literal.
@@ -461,6 +494,10 @@ fn is_relation(op: BinaryOp) -> bool {
             | BinaryOp::Ne
             | BinaryOp::Match
     )
+}
+
+fn is_argc(expr: &ast::Expr) -> bool {
+    matches!(&expr.kind, Ast::Name(name) | Ast::Builtin(name) if name == "argc")
 }
 
 fn is_logical(op: BinaryOp) -> bool {

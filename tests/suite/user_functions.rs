@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::user_host::{Folder, gcc, refused, skipped, tool, trace, unable};
+use super::user_host::{Folder, gcc, refused, run, skipped, tool, trace, unable};
 
 /// Why a tool or an option of one can't be had here, if so.
 fn without(program: &str, arguments: &[&str], source: &str) -> Option<String> {
@@ -355,6 +355,12 @@ fn overloads_and_templates_have_their_own_names() {
         shown("demo::Box<long>::get((int)return)"),
         ["demo::Box<long>::get(int)((int)return=22)"]
     );
+    // In quotes a name may be what events and lists call it.
+    assert_eq!(
+        shown("\"demo::Widget::put(int)\"((int)return)"),
+        ["demo::Widget::put(int)((int)return=7)"]
+    );
+    assert_eq!(shown("\"int demo::add<int>(int, int)\"((int)return)"), both[..1]);
     assert_eq!(
         shown("demo::Widget::operator+((int)return)"),
         ["demo::Widget::operator+(int)((int)return=8)"]
@@ -414,4 +420,121 @@ int main(void) { return alone(3) - 4 + late(0) - 2 + late_too(0); }
         "{}",
         traced.stderr
     );
+}
+
+/// A file may have any name.
+#[test]
+fn paths_with_blanks_and_colons_stand_in_quotes() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("quoted");
+    let plain = gcc(&folder.0, super::user_host::CALLS, "calls", &["-O1"]);
+    let odd = folder.0.join("a b:c(d)");
+    std::fs::rename(plain, &odd).expect("another name");
+    let odd = odd.display();
+    // The command is found by another name of the file.
+    let link = folder.path("link");
+    std::os::unix::fs::symlink(odd.to_string(), &link).expect("a link");
+    for query in [
+        format!("uprobe:\"{odd}\":work((int)arg0)"),
+        format!("usdt:\"{odd}\":calls:work(arg0)"),
+    ] {
+        assert!(!events(&link, &query).is_empty(), "{query}");
+    }
+    let said = refused(&[&format!("uprobe:\"{odd}:work()")]);
+    assert!(said.contains("is not closed"), "{said}");
+}
+
+/// The number of arguments is shown, and what it decides is told.
+#[test]
+fn the_number_of_arguments_is_a_constant_that_is_shown() {
+    if skipped(unable()) || skipped(without("gcc", &["-gbtf"], "x.c")) {
+        return;
+    }
+    let folder = Folder::new("argc");
+    let path = gcc(&folder.0, MANY, "many", &["-gbtf", "-w", "-O1"])
+        .display()
+        .to_string();
+    let traced = trace(&folder.0, &path, &[&format!("uprobe:{path}:after(argc > 2)")]);
+    assert_eq!(traced.events, ["after(argc=3)"]);
+    assert!(
+        traced.stderr.contains("always true") && traced.stderr.contains("`argc` is 3 for `after`"),
+        "{}",
+        traced.stderr
+    );
+}
+
+/// Addresses in a program are named by its own functions, and where its symbols were stripped by those that are kept elsewhere.
+#[test]
+fn addresses_are_named_by_the_programs_symbols() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("named");
+    let source = r#"
+static int __attribute__((noinline)) inner(int (*f)(int)) { __asm__ volatile("" :: "r"(f) : "memory"); return f != 0; }
+static int __attribute__((noinline)) target(int n) { __asm__ volatile("" ::: "memory"); return n; }
+static int __attribute__((noinline)) middle(int n) { int r = inner(target); __asm__ volatile("" ::: "memory"); return r + n - n; }
+static int __attribute__((noinline)) outer(int n) { int r = middle(n); __asm__ volatile("" ::: "memory"); return r + n; }
+int main(void) { volatile int r = outer(1) + target(2); return r - 4; }
+"#;
+    let path = gcc(
+        &folder.0,
+        source,
+        "named",
+        &["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"],
+    )
+    .display()
+    .to_string();
+    // At its first instruction a function has no frame yet, so that its caller is not in the chain.
+    let query = format!("uprobe:{path}:inner(arg0:sym, ustack(3))");
+    let check = |what: &str| {
+        let traced = trace(&folder.0, &path, &[&query]);
+        assert!(
+            traced.text.contains("target+0x0") || traced.text.contains("arg0=target"),
+            "{what}: {}",
+            traced.text
+        );
+        assert!(
+            traced.text.contains("outer+0x") && traced.text.contains("main+0x"),
+            "{what}: {}",
+            traced.text
+        );
+    };
+    check("with symbols");
+    run(&folder, "objcopy", &["--only-keep-debug", "named", "named.debug"]);
+    run(&folder, "strip", &["named"]);
+    run(&folder, "objcopy", &["--add-gnu-debuglink=named.debug", "named"]);
+    check("by the debug link");
+}
+
+/// A process that is not there, and one that has not mapped the file, are told as that.
+#[test]
+fn a_process_that_cant_show_anything_is_told() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("processes");
+    let path = gcc(&folder.0, super::user_host::CALLS, "calls", &["-O1"])
+        .display()
+        .to_string();
+    let query = format!("uprobe:{path}:work()");
+    let said = refused(&["-p", "4194305", &query]);
+    assert!(
+        said.contains("-p 4194305: there is no process 4194305") && !said.contains("PATH"),
+        "{said}"
+    );
+    let own = std::process::id().to_string();
+    let out = tool(&["-p", &own, "--for", "1", &query]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("has not mapped"), "{said}");
+    let running = super::user_host::Running::start(Command::new(&path).args(["100000", "2"]));
+    let pid = running.pid().to_string();
+    // The way through the process's root means the same file, also from inside of the root that it is.
+    for query in [query.clone(), format!("uprobe:/proc/{pid}/root{path}:work()")] {
+        let traced = super::user_host::traced(&folder.0, &["-p", &pid, "-n", "2", &query]);
+        assert_eq!(traced.events, ["work()"; 2]);
+        assert!(!traced.stderr.contains("has not mapped"), "{}", traced.stderr);
+    }
 }

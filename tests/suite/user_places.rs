@@ -172,6 +172,8 @@ fn a_process_in_a_container_has_its_own_files() {
         format!("uprobe:{path}:work((int)arg0)"),
         "uprobe:prog:work((int)arg0)".to_string(),
         "usdt:prog:calls:work(arg0)".to_string(),
+        // The way to it from outside is one too.
+        format!("uprobe:/proc/{pid}/root{path}:work((int)arg0)"),
     ];
     for (number, target) in targets.into_iter().enumerate() {
         for way in ways(number) {
