@@ -303,7 +303,8 @@ fn symbols(guest: &Guest, query: &str) -> Result<()> {
     let wants = [
         ("a", word(b"Linu").to_string()),
         ("b", u64::from(b'v').to_string()),
-        ("d", "\"Linux version\"".to_owned()),
+        // There may be more where its length ends.
+        ("d", "\"Linux version\"...".to_owned()),
     ];
     for (label, want) in wants {
         let value = event.values.iter().find(|value| value.label == label);
@@ -349,10 +350,12 @@ fn migrates_by_kprobes(guest: &Guest, query: &str) -> Result<()> {
 fn moves(guest: &Guest, words: &[&str]) -> Result<()> {
     let mut tool = start(guest, words)?;
     let sleep =
-        |cpu: &str| -> Result<Child> { Ok(Command::new("taskset").args(["-c", cpu, "sleep", "2"]).spawn()?) };
+        |cpu: &str| -> Result<Child> { Ok(Command::new("taskset").args(["-c", cpu, "sleep", "4"]).spawn()?) };
     // Each goes where the other was.
     let mut children = [sleep("0")?, sleep("1")?];
-    std::thread::sleep(Duration::from_millis(700));
+    for child in &children {
+        asleep(child.id())?;
+    }
     for (child, cpu) in children.iter().zip(["1", "0"]) {
         let moved = Command::new("taskset")
             .args(["-p", "-c", cpu, &child.id().to_string()])
@@ -380,6 +383,18 @@ fn moves(guest: &Guest, words: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until the task sleeps in its call.
+fn asleep(pid: u32) -> Result<()> {
+    for _ in 0..200 {
+        let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        if place.contains("nanosleep") {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    anyhow::bail!("{pid} does not sleep")
 }
 
 /// Why a better way was not taken is told.
