@@ -17,6 +17,19 @@ struct Parts {
     items: Vec<Item>,
 }
 
+impl Parts {
+    /// Whether a predicate has shown this value already.
+    fn judged(&self, shown: &Item) -> bool {
+        let by_predicate = |item: &Item| {
+            let mut conditions = self.predicates.iter().map(|predicate| predicate.cond.span);
+            conditions.any(|span| span.covers(item.span))
+        };
+        self.items
+            .iter()
+            .any(|item| item.label == shown.label && item.when == shown.when && by_predicate(item))
+    }
+}
+
 impl Sema<'_> {
     /// The events of a query.
     pub(super) fn events(&mut self, query: &ast::Query) -> R<Vec<Event>> {
@@ -178,7 +191,10 @@ impl Sema<'_> {
             }
             None => shown.when = self.settled(&marks, shown.when, &Read::of(&shown.source))?,
         }
-        parts.items.push(shown);
+        let plain = item.label.is_none() && item.format.is_none();
+        if !(plain && parts.judged(&shown)) {
+            parts.items.push(shown);
+        }
         Ok(())
     }
 
