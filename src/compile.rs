@@ -179,8 +179,18 @@ pub fn follow(types: &Types) -> Result<Artifact, CompileError> {
     object_of(programs, lower::follow::FORK, types, 0)
 }
 
-/// What `--comm` asks for, as a condition on the task's name. Diagnostics are about the text that comes with them.
-pub fn comm_filter(pattern: &str, types: &Types) -> Result<typed::Expr, (String, Vec<Diagnostic>)> {
+/// What `--comm` asks for.
+pub struct CommFilter {
+    /// The condition on the task's name.
+    pub cond: typed::Expr,
+    /// What diagnostics are about.
+    pub text: String,
+    /// What may not be meant, such as a pattern that no name can match.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What `--comm` asks for, as a condition on the task's name. An error is what is wrong, after the text that it is about.
+pub fn comm_filter(pattern: &str, types: &Types) -> Result<CommFilter, (String, Vec<Diagnostic>)> {
     let mut literal = String::new();
     for c in pattern.chars() {
         if matches!(c, '"' | '\\') {
@@ -200,7 +210,11 @@ pub fn comm_filter(pattern: &str, types: &Types) -> Result<typed::Expr, (String,
         .into_iter()
         .flat_map(|event| event.predicates);
     match predicates.next() {
-        Some(predicate) => Ok(predicate.cond),
+        Some(predicate) => Ok(CommFilter {
+            cond: predicate.cond,
+            text,
+            warnings: resolved.warnings,
+        }),
         None => unreachable!("bug in ksnoop-jit: the condition is a predicate"),
     }
 }

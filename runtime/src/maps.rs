@@ -386,7 +386,10 @@ impl Map {
 }
 
 /// Number of CPUs that this kernel could ever have, which is how many values a per-CPU map holds.
-fn possible_cpus() -> Result<usize> {
+///
+/// # Errors
+/// [`RuntimeError::Sys`] if sysfs does not say.
+pub fn possible_cpus() -> Result<usize> {
     static CPUS: OnceLock<usize> = OnceLock::new();
     if let Some(n) = CPUS.get() {
         return Ok(*n);

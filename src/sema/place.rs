@@ -157,6 +157,11 @@ impl Sema<'_> {
                     )
                     .label(self.why_opaque(&outer.ty)),
                 };
+                if error.kind == MemberErrorKind::NoSuchMember
+                    && let Some(inner) = self.types.inner_member(id, name)
+                {
+                    diag = diag.help(format!("`{inner}` is a member"));
+                }
                 if !error.candidates.is_empty() {
                     let names: Vec<String> = error.candidates.iter().map(|c| format!("`{c}`")).collect();
                     diag = diag.help(format!("did you mean {}?", names.join(" or ")));

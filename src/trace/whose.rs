@@ -11,7 +11,7 @@ use ksnoop_jit::types::Types;
 use ksnoop_jit_runtime as runtime;
 
 use crate::cli::Cli;
-use crate::{Failure, tell};
+use crate::{Failure, complain, tell};
 
 /// Where cgroups are, if a path is told from there.
 const CGROUP_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -20,7 +20,10 @@ const CGROUP_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 pub(super) fn filter(cli: &Cli, types: &Types) -> Result<Filter, Failure> {
     let comm = match &cli.comm {
         Some(pattern) => match compile::comm_filter(pattern, types) {
-            Ok(cond) => Some(cond),
+            Ok(filter) => {
+                tell(cli, &filter.text, &filter.warnings);
+                Some(filter.cond)
+            }
             Err((text, diags)) => {
                 tell(cli, &text, &diags);
                 return Err(Failure::Query);
@@ -28,6 +31,9 @@ pub(super) fn filter(cli: &Cli, types: &Types) -> Result<Filter, Failure> {
         },
         None => None,
     };
+    if cli.btf.is_none() && !cli.check && !crate::dump::wanted(cli) {
+        there(cli)?;
+    }
     Ok(Filter {
         pid: if cli.follow { None } else { cli.pid },
         tid: cli.tid,
@@ -37,6 +43,38 @@ pub(super) fn filter(cli: &Cli, types: &Types) -> Result<Filter, Failure> {
         follow: cli.follow,
         comm,
     })
+}
+
+/// Refuses what can't be there, for which a trace would wait in vain.
+fn there(cli: &Cli) -> Result<(), Failure> {
+    let refuse = |why: String| {
+        complain(&format!("ksnoop-jit: {why}"));
+        Err(Failure::Query)
+    };
+    for (option, what, id) in [("-p", "process", cli.pid), ("-t", "thread", cli.tid)] {
+        if let Some(id) = id
+            && !Path::new(&format!("/proc/{id}")).exists()
+        {
+            return refuse(format!("{option} {id}: there is no {what} {id}"));
+        }
+    }
+    if let Some(cpu) = cli.cpu
+        && let Ok(count) = runtime::maps::possible_cpus()
+        && usize::try_from(cpu).is_ok_and(|cpu| cpu >= count)
+    {
+        return refuse(format!(
+            "--cpu {cpu}: this machine has the CPUs 0 to {}",
+            count - 1
+        ));
+    }
+    if cli
+        .command
+        .as_ref()
+        .is_some_and(|command| command.trim().is_empty())
+    {
+        return refuse("-c wants a command".to_string());
+    }
+    Ok(())
 }
 
 /// Puts the cgroup and the first followed process where the programs look for them. Until then no event counts.

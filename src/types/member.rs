@@ -62,6 +62,34 @@ impl Types {
         names
     }
 
+    /// Where a member lies that C finds by a macro only, as `sk_state` of `struct sock` is `__sk_common.skc_state`: in a named struct
+    /// of the struct, under the same name or one with another prefix. The first one, from the outside in.
+    pub fn inner_member(&self, composite: TypeId, name: &str) -> Option<String> {
+        /// How deep a macro reaches: `inet_dport` of `struct inet_sock` is `sk.__sk_common.skc_dport`.
+        const DEPTH: usize = 3;
+        let tail = |name: &str| name.split_once('_').map(|(_, tail)| tail.to_string());
+        let wanted = tail(name).filter(|tail| tail.len() > 2);
+        let mut level = vec![(String::new(), self.complete(composite))];
+        for depth in 0..DEPTH {
+            let mut below = Vec::new();
+            for (path, id) in level {
+                for inner in self.member_names(id) {
+                    let known = inner == name || (wanted.is_some() && tail(&inner) == wanted);
+                    if depth > 0 && known {
+                        return Some(format!("{path}{inner}"));
+                    }
+                    if let Ok(found) = self.member(id, &inner)
+                        && self.composite(found.ty).is_some()
+                    {
+                        below.push((format!("{path}{inner}."), self.complete(found.ty)));
+                    }
+                }
+            }
+            level = below;
+        }
+        None
+    }
+
     /// The struct or union behind typedefs, modifiers and a forward declaration.
     pub fn composite(&self, id: TypeId) -> Option<Composite> {
         match self.get(self.complete(id)) {

@@ -493,3 +493,31 @@ fn whoever_looks_for_a_name_is_told_where_it_is() {
         ksnoop_jit::lower::RING_BYTES / 4096
     )));
 }
+
+/// Where nothing could ever count, a trace would wait in vain.
+#[test]
+fn filters_that_nothing_can_pass_are_told() {
+    if skipped(unable()) {
+        return;
+    }
+    let query = "tp:sched_switch(prev->pid)";
+    for (options, why) in [
+        (["-p", "4194305"], "there is no process 4194305"),
+        (["-t", "4194305"], "there is no thread 4194305"),
+        (["--cpu", "99999"], "this machine has the CPUs 0 to"),
+        (["-c", " "], "-c wants a command"),
+    ] {
+        let done = tool(&[options[0], options[1], query]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            done.status.code() == Some(2) && said.contains(why),
+            "{options:?}: {said}"
+        );
+    }
+    let done = tool(&["--comm", "this is longer than fifteen*", "--for", "0.1", query]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(
+        done.status.success() && said.contains("the name of a task has at most 15 characters"),
+        "{said}"
+    );
+}

@@ -481,11 +481,7 @@ fn as_many_bytes_as_the_query_says() {
         let text = (length as usize).min(255);
         assert_eq!(ran.copied(1), Ok(&pattern[1..][..text]), "{length}");
         let shown = ran.text(&world.types);
-        assert_eq!(
-            shown.contains("4096 of "),
-            length > 4096,
-            "{length}: {shown}"
-        );
+        assert_eq!(shown.contains("4096 of "), length > 4096, "{length}: {shown}");
     }
     // A negative length is a fault of the length, an address that is nowhere one of the pointer.
     world.args[4] = -11i64 as u64;
