@@ -21,7 +21,7 @@ use crate::types::{NameKind, Types};
 use crate::wire::{Phase, RecordLayout};
 
 /// So many functions a chain can have: each level adds to every program.
-pub const LEVELS_MAX: usize = 16;
+pub const LEVELS_MAX: usize = 64;
 /// How far apart the frames of one stack of the kernel can be (`THREAD_SIZE`, arch/x86/include/asm/page_64_types.h, which KASAN
 /// doubles).
 const STACK_SIZE: i32 = 32 << 10;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use ksnoop_jit::compile::{self, Artifact, Job, Way};
 use ksnoop_jit::ir::{MapData, MapKind};
-use ksnoop_jit::lower::chain::Chain;
+use ksnoop_jit::lower::chain::{Chain, LEVELS_MAX};
 use ksnoop_jit::lower::{self, ProgramKind, Target};
 use ksnoop_jit::sema::Limits;
 use ksnoop_jit::typed;
@@ -539,5 +539,35 @@ fn a_chain_ends_with_frames_that_are_gone_though_nobody_saw_their_return() {
         running.leave(&mut next);
         assert_eq!(running.enter(&mut inner(FRAME - 0x200)), [], "{way:?}");
         assert_eq!(running.entries("chain"), Some(0), "{way:?}");
+    }
+}
+
+#[test]
+fn a_chain_can_be_as_long_as_calls_are_deep() {
+    let queries: Vec<&str> = ["ip_rcv()", "tcp_sendmsg(size)"]
+        .into_iter()
+        .cycle()
+        .take(LEVELS_MAX)
+        .collect();
+    for way in [Way::Trampoline, Way::Kprobe] {
+        let mut running = Running::new(&queries, way, Mode::Stack);
+        for level in 0..LEVELS_MAX {
+            let mut deeper = Call {
+                level,
+                frame: FRAME - 0x40 * level as u64,
+                ..call(level as u64, 0)
+            };
+            let events = running.enter(&mut deeper);
+            let last = level + 1 == LEVELS_MAX;
+            assert_eq!(
+                events.len(),
+                if last { LEVELS_MAX } else { 0 },
+                "{way:?}, {level}"
+            );
+            if last {
+                let sizes: Vec<u64> = events.into_iter().flat_map(|(_, values)| values).collect();
+                assert!(sizes.into_iter().eq((1..LEVELS_MAX as u64).step_by(2)), "{way:?}");
+            }
+        }
     }
 }
