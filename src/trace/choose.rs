@@ -257,7 +257,15 @@ impl Chooser<'_> {
             variadic: false,
         };
         let probe = typed::Probe::Function(func.clone());
-        let resolved = sema::resolve_for(text, query, self.types, self.limits, probe)?;
+        let resolved = sema::resolve_for(text, query, self.types, self.limits, probe).map_err(|diags| {
+            let told = format!(
+                "BTF does not describe `{called}`: its arguments are `arg0` to `arg5`, what registers hold"
+            );
+            diags
+                .into_iter()
+                .map(|diag| diag.note(told.clone()))
+                .collect::<Vec<_>>()
+        })?;
         tell(self.cli, text, &resolved.warnings);
         let warning = Diagnostic::warning(
             Code::NoPrototype,

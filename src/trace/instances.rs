@@ -107,9 +107,17 @@ impl Instances {
             by_type: select::stem(&described.name) == described.name && self.alone(described)?,
             func,
             symbol: Some(hooked.clone()),
-            rival: false,
+            rival: self.has_rival(&described.name, described.module.as_deref())?,
             user: None,
         })
+    }
+
+    /// Whether a function elsewhere has the same name.
+    fn has_rival(&self, name: &str, module: Option<&str>) -> Result<bool, Failure> {
+        let all = self.named(select::stem(name))?;
+        Ok(all
+            .iter()
+            .any(|other| other.name == name && other.module.as_deref() != module))
     }
 
     /// The places that a function of BTF, called `func.name` in the query, stands for.
@@ -136,8 +144,7 @@ impl Instances {
             }]));
         }
         let all = self.named(stem)?;
-        let rival = |symbol: &Symbol| symbol.name == func.name && symbol.module.as_deref() != module;
-        let rival = all.iter().any(rival);
+        let rival = self.has_rival(&func.name, module)?;
         let mut own: Vec<Symbol> = Vec::new();
         for symbol in all {
             if symbol.module.as_deref() == module && own.iter().all(|other| other.addr != symbol.addr) {
