@@ -53,7 +53,8 @@ impl Plan {
             | ProgramKind::Uprobe
             | ProgramKind::UprobeSession => None,
             ProgramKind::Fexit | ProgramKind::FexitMulti => {
-                // A trampoline still has the arguments at return, but not the memory as it was at entry.
+                // A trampoline still has the arguments at return, but not the memory as it was at entry, nor where and as whom
+                // the task ran then.
                 let reads = event.items.iter().any(|item| {
                     item.when == When::Entry
                         && (reads_memory(&item.source) || item.value != ValueLayout::Scalar)
@@ -97,8 +98,8 @@ fn reads_memory(source: &Source) -> bool {
     match source {
         Source::Value(expr) => expr_reads(expr),
         Source::Memory(place) => place_reads(place),
-        Source::Sized { .. } => true,
-        Source::Comm | Source::Literal(_) | Source::Stack { .. } => false,
+        Source::Sized { .. } | Source::Comm => true,
+        Source::Literal(_) | Source::Stack { .. } => false,
     }
 }
 
@@ -109,10 +110,10 @@ fn expr_reads(expr: &Expr) -> bool {
             ExprKind::Load(place) => place_reads(place),
             ExprKind::StrCompare { .. } => true,
             ExprKind::BytesCompare { place, .. } => place_reads(place),
+            ExprKind::Builtin(builtin) => changes(*builtin),
             ExprKind::Const(_)
             | ExprKind::Arg(_)
             | ExprKind::Return
-            | ExprKind::Builtin(_)
             | ExprKind::AddrOf(_)
             | ExprKind::Neg(_)
             | ExprKind::BitNot(_)
@@ -131,6 +132,16 @@ fn expr_reads(expr: &Expr) -> bool {
         };
     });
     reads
+}
+
+/// Whether it may be another at the return than at the entry.
+fn changes(builtin: Builtin) -> bool {
+    match builtin {
+        Builtin::Cpu | Builtin::Ktime | Builtin::Uid | Builtin::Gid | Builtin::Cgroup | Builtin::Stack => {
+            true
+        }
+        Builtin::Pid | Builtin::Tid | Builtin::Task | Builtin::Duration => false,
+    }
 }
 
 fn place_reads(place: &Place) -> bool {

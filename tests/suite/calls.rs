@@ -88,6 +88,8 @@ struct Running {
     programs: Vec<Program>,
     layouts: Vec<wire::RecordLayout>,
     now: u64,
+    /// Tasks are on another CPU, and another user's, when they return.
+    moves: bool,
 }
 
 /// An event: its number, and its values.
@@ -122,6 +124,7 @@ impl Running {
             programs: Vec::new(),
             layouts: Vec::new(),
             now: 1000,
+            moves: false,
         };
         running.machine.arguments = 3;
         let mut first_event = 0;
@@ -250,6 +253,8 @@ impl Running {
             self.machine.at(Moment {
                 pid_tgid: (50 << 32) | u64::from(call.thread),
                 ktime: self.now,
+                cpu: if returning && self.moves { 2 } else { 1 },
+                uid_gid: if returning && self.moves { 0 } else { 1000 },
                 ..Moment::default()
             });
             self.machine.cookie = call.which;
@@ -423,6 +428,20 @@ fn calls_inside_each_other_and_of_several_tasks_are_not_mixed() {
         assert_eq!(running.leave(&mut outer), [(0, vec![7, 70])], "{way:?}");
         assert_eq!(running.leave(&mut other), [(0, vec![9, 90])], "{way:?}");
         assert_eq!(running.kept(), 0, "{way:?}");
+    }
+}
+
+#[test]
+fn what_changes_during_a_call_is_kept() {
+    for (way, mode) in ways() {
+        let query = "tcp_sendmsg(entry(cpu), exit(cpu), uid, before=entry(ktime), return > 0)";
+        let mut running = Running::new(&[query], way, mode);
+        running.moves = true;
+        let mut one = call(7, 70);
+        running.enter(&mut one);
+        let before = running.now;
+        let events = running.leave(&mut one);
+        assert_eq!(events, [(0, vec![1, 2, 1000, before, 70])], "{way:?}");
     }
 }
 

@@ -388,8 +388,9 @@ fn moves(guest: &Guest, words: &[&str]) -> Result<()> {
 /// Waits until the task sleeps in its call.
 fn asleep(pid: u32) -> Result<()> {
     for _ in 0..200 {
-        let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-        if place.contains("nanosleep") {
+        // The name is another once it has been executed, and what it does then is to sleep.
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if status.contains("(sleep) S") {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(100));
