@@ -343,7 +343,8 @@ fn migrates(guest: &Guest, query: &str) -> Result<()> {
 }
 
 fn migrates_by_kprobes(guest: &Guest, query: &str) -> Result<()> {
-    moves(guest, &["-v", "--attach", "kprobe", query])
+    // By itself a kretprobe has room for as many calls as there are CPUs, and others sleep too.
+    moves(guest, &["-v", "--attach", "kprobe", "--maxactive", "64", query])
 }
 
 /// A task sleeps in a call on one CPU and returns on another: what its entry kept is its own.
