@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
             "do_sys_openat2(a=@linux_banner:u32, b=@linux_banner+6:u8, d=str(kaddr(\"linux_banner\"), 13))",
             symbols,
         ),
-        own("stack.long", "do_filp_open()", long_stack),
+        own("stack.long", "vfs_open()", long_stack),
         own("migrate", MIGRATES, migrates),
         own("migrate.kprobe", MIGRATES, migrates_by_kprobes),
         ends(
@@ -328,11 +328,7 @@ fn long_stack(guest: &Guest, query: &str) -> Result<()> {
         .map(|event| event.function.as_str())
         .take(2)
         .collect();
-    ensure!(
-        own == ["do_sys_openat2", "do_filp_open"],
-        "{own:?}\n{}",
-        ended.stderr
-    );
+    ensure!(own == ["do_sys_openat2", "vfs_open"], "{own:?}\n{}", ended.stderr);
     Ok(())
 }
 
