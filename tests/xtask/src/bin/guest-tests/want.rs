@@ -136,7 +136,10 @@ impl Is {
                     == Some(*what)
             }
             Self::FaultAt(step) => {
-                let what = text
+                // A pointer that leads nowhere itself is shown before that.
+                let pointer = text.strip_prefix("*(").and_then(|rest| rest.split_once(") "));
+                let fault = pointer.map_or(text, |(_, fault)| fault);
+                let what = fault
                     .strip_prefix("<fault: ")
                     .and_then(|rest| rest.strip_suffix('>'));
                 what.and_then(|what| what.strip_prefix(step))
@@ -252,5 +255,9 @@ mod tests {
         assert!(met(&Is::Fault("a->b is NULL"), "<fault: a->b is NULL>"));
         assert!(met(&Is::FaultAt("a->b"), "<fault: a->b is an error pointer>"));
         assert!(!met(&Is::FaultAt("a"), "<fault: a->b is NULL>"));
+        assert!(met(
+            &Is::FaultAt("p + 1"),
+            "*(0x11) <fault: p + 1 is a bad address 0x11>"
+        ));
     }
 }
