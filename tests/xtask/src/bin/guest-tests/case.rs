@@ -239,7 +239,7 @@ impl Case {
     }
 
     /// Runs it. A kernel leaves a call out, and counts it, while the same program is at work on that CPU: with one processor emulated after the
-    /// other this happens by chance. Where the tool tells so, it is no fault of its own, and the case has two more tries.
+    /// other this happens by chance. Where the tool tells so, it is no fault of its own, and the case has six more tries.
     pub(crate) fn run(&self, guest: &Guest) -> Result<()> {
         for _ in 0..6 {
             match self.run_once(guest) {
