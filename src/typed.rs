@@ -406,6 +406,21 @@ pub enum Builtin {
     Stack,
 }
 
+impl Builtin {
+    /// Whether it may be another at the return of a call than at its entry.
+    pub fn changes(self) -> bool {
+        match self {
+            Builtin::Cpu
+            | Builtin::Ktime
+            | Builtin::Uid
+            | Builtin::Gid
+            | Builtin::Cgroup
+            | Builtin::Stack => true,
+            Builtin::Pid | Builtin::Tid | Builtin::Task | Builtin::Duration => false,
+        }
+    }
+}
+
 /// Something in memory, and the way to it from a base. Two are equal if they mean the same, as with [`Expr`].
 #[derive(Clone, Debug)]
 pub struct Place {

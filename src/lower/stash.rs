@@ -110,7 +110,7 @@ fn expr_reads(expr: &Expr) -> bool {
             ExprKind::Load(place) => place_reads(place),
             ExprKind::StrCompare { .. } => true,
             ExprKind::BytesCompare { place, .. } => place_reads(place),
-            ExprKind::Builtin(builtin) => changes(*builtin),
+            ExprKind::Builtin(builtin) => builtin.changes(),
             ExprKind::Const(_)
             | ExprKind::Arg(_)
             | ExprKind::Return
@@ -132,16 +132,6 @@ fn expr_reads(expr: &Expr) -> bool {
         };
     });
     reads
-}
-
-/// Whether it may be another at the return than at the entry.
-fn changes(builtin: Builtin) -> bool {
-    match builtin {
-        Builtin::Cpu | Builtin::Ktime | Builtin::Uid | Builtin::Gid | Builtin::Cgroup | Builtin::Stack => {
-            true
-        }
-        Builtin::Pid | Builtin::Tid | Builtin::Task | Builtin::Duration => false,
-    }
 }
 
 fn place_reads(place: &Place) -> bool {

@@ -233,16 +233,8 @@ impl Read {
                 Text::Array { place, .. } => place.span,
                 Text::Comm => return,
             },
-            ExprKind::Builtin(Builtin::Cpu | Builtin::Ktime | Builtin::Stack) => expr.span,
-            ExprKind::Builtin(
-                Builtin::Pid
-                | Builtin::Tid
-                | Builtin::Uid
-                | Builtin::Gid
-                | Builtin::Cgroup
-                | Builtin::Task
-                | Builtin::Duration,
-            )
+            ExprKind::Builtin(builtin) if builtin.changes() => expr.span,
+            ExprKind::Builtin(_)
             | ExprKind::Const(_)
             | ExprKind::Arg(_)
             | ExprKind::Return
