@@ -14,7 +14,7 @@ use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, Symbols};
 
-use super::instances::{Instances, choice, copy_warning, prototype_warning, unfaithful};
+use super::instances::{Instances, by_address, choice, copy_warning, prototype_warning, unfaithful};
 use super::targets::{Asked, Family, Place};
 use super::user;
 use crate::cli::Cli;
@@ -142,15 +142,7 @@ impl Chooser<'_> {
             symbol.name == name.node
                 && module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
         });
-        let choices: Vec<String> = own
-            .map(|symbol| {
-                let place = symbol
-                    .module
-                    .as_ref()
-                    .map_or(String::new(), |module| format!("{module}:"));
-                format!("`{place}{}@{:#x}`", symbol.name, symbol.addr)
-            })
-            .collect();
+        let choices: Vec<String> = own.map(|symbol| format!("`{}`", by_address(symbol))).collect();
         for diag in &mut diags {
             if diag.code == Code::AmbiguousFunction && diag.help.is_empty() && !choices.is_empty() {
                 diag.help
@@ -227,8 +219,7 @@ impl Chooser<'_> {
             return Ok(Err(known_module(told.collect(), module)));
         }
         if own.len() > 1 && !self.cli.all_instances {
-            let module = own[0].module.as_deref();
-            return Ok(Err(vec![choice(&name.node, name.span, &own, module)]));
+            return Ok(Err(vec![choice(&name.node, name.span, &own)]));
         }
         Ok(self.by_registers(text, query, name, &own))
     }

@@ -165,7 +165,7 @@ impl Instances {
             return Ok(Err(missing(func, span, &own)));
         }
         if chosen.len() > 1 && !self.all {
-            return Ok(Err(choice(&func.name, span, &chosen, module)));
+            return Ok(Err(choice(&func.name, span, &chosen)));
         }
         let one = chosen.len() == 1;
         let places = chosen.drain(..).map(|symbol| Place {
@@ -254,8 +254,17 @@ fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
         .help(format!("the copies are {}", names.join(", ")))
 }
 
+/// How a query names the function of one symbol among others of its name.
+pub(super) fn by_address(symbol: &Symbol) -> String {
+    let place = symbol
+        .module
+        .as_ref()
+        .map_or(String::new(), |module| format!("{module}:"));
+    format!("{place}{}@{:#x}", symbol.name, symbol.addr)
+}
+
 /// The name means several.
-pub(super) fn choice(name: &str, span: Span, found: &[Symbol], module: Option<&str>) -> Diagnostic {
+pub(super) fn choice(name: &str, span: Span, found: &[Symbol]) -> Diagnostic {
     let mut diag = Diagnostic::error(
         Code::AmbiguousFunction,
         span,
@@ -263,8 +272,7 @@ pub(super) fn choice(name: &str, span: Span, found: &[Symbol], module: Option<&s
     )
     .label("which one is meant?");
     for symbol in found {
-        let place = module.map_or(String::new(), |module| format!("{module}:"));
-        diag = diag.note(format!("`{place}{}@{:#x}`", symbol.name, symbol.addr));
+        diag = diag.note(format!("`{}`", by_address(symbol)));
     }
     diag.help("one of these names chooses, `--all-instances` takes them all")
 }
