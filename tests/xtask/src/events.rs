@@ -143,7 +143,7 @@ fn theirs(_: &Path, pid: u32, file: &Path) -> Command {
         .arg(file)
         .arg("-e")
         .arg(format!(
-            "BEGIN {{ printf(\"ready\\n\"); }} tracepoint:raw_syscalls:sys_enter /pid == {pid}/ \
+            "tracepoint:raw_syscalls:sys_enter /pid == {pid}/ \
          {{ printf(\"%llu %d %d sys_enter(%ld)\\n\", nsecs, cpu, pid, args->id); }}"
         ));
     command
@@ -184,7 +184,7 @@ fn watched(
 ) -> Result<Outcome> {
     let says = |path: &Path, what: &str| std::fs::read_to_string(path).is_ok_and(|text| text.contains(what));
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !(says(messages, "attached: ") || says(events, "ready")) {
+    while !(says(messages, "attached: ") || says(events, "Attaching ")) {
         let ended = tool.try_wait()?.is_some();
         ensure!(
             !ended && Instant::now() < deadline,
@@ -194,7 +194,7 @@ fn watched(
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What says so first of all has the rest still to do.
+    // bpftrace says so before it attaches (what it prints itself stays in its buffer for long), and attaching takes a moment.
     std::thread::sleep(Duration::from_secs(2));
     let before = processor(tool.id())?;
     let start = Instant::now();
