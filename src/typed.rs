@@ -276,6 +276,8 @@ pub enum ExprKind {
     IsErr(Box<Expr>),
     /// The same pointer, known to point into user memory.
     AsUser(Box<Expr>),
+    /// The value as it was at the call's entry, in something that is computed at its return.
+    AtEntry(Box<Expr>),
 }
 
 /// The most bytes that [`ExprKind::BytesCompare`] compares.

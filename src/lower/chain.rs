@@ -7,8 +7,9 @@
 //! saw its return; of calls that recurse the outermost one counts. The state ends with the return of the outermost function,
 //! and the map forgets those of tasks that have ended in the middle.
 
+use super::plan::Plan;
 use super::program::{Lower, layout, sees};
-use super::stash::{self, Keep, Plan};
+use super::stash::{self, Keep};
 use super::user::Dispatch;
 use super::{Id, Lowered, ProgramKind, Target};
 use crate::compile::Way;

@@ -33,7 +33,8 @@ impl Lower<'_> {
             | ExprKind::Checked { .. }
             | ExprKind::Swap(_)
             | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => self.leaf(cond, negate, yes, no),
+            | ExprKind::AsUser(_)
+            | ExprKind::AtEntry(_) => self.leaf(cond, negate, yes, no),
         }
     }
 
@@ -148,7 +149,8 @@ impl Lower<'_> {
             | ExprKind::Checked { .. }
             | ExprKind::Layout { .. }
             | ExprKind::Swap(_)
-            | ExprKind::AsUser(_) => {
+            | ExprKind::AsUser(_)
+            | ExprKind::AtEntry(_) => {
                 let value = self.number(cond);
                 self.at(cond.span, "not 0?");
                 self.b.branch(CmpOp::Ne, Bits::W64, value, 0, yes, no);
@@ -216,7 +218,8 @@ fn can_fault(cond: &Expr) -> bool {
             | ExprKind::Layout { .. }
             | ExprKind::Swap(_)
             | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => false,
+            | ExprKind::AsUser(_)
+            | ExprKind::AtEntry(_) => false,
         };
     });
     can
@@ -225,9 +228,14 @@ fn can_fault(cond: &Expr) -> bool {
 /// How much work a condition is, roughly in instructions: reads cost most.
 fn cost(cond: &Expr) -> u32 {
     let mut sum = 0;
-    cond.walk(&mut |expr| {
+    cond.descend(&mut |expr| {
         sum += match &expr.kind {
             ExprKind::Const(_) => 0,
+            // It has been computed by then.
+            ExprKind::AtEntry(_) => {
+                sum += 2;
+                return false;
+            }
             ExprKind::Load(_) => 20,
             ExprKind::Builtin(_) => 8,
             ExprKind::StrCompare { text, .. } => match text.as_ref() {
@@ -253,6 +261,7 @@ fn cost(cond: &Expr) -> u32 {
             | ExprKind::IsErr(_)
             | ExprKind::AsUser(_) => 1,
         };
+        true
     });
     sum
 }

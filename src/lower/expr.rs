@@ -157,6 +157,7 @@ impl Lower<'_> {
                 let value = self.value(inner);
                 self.freed(value, Space::User)
             }
+            ExprKind::AtEntry(inner) => self.kept_value(inner),
         }
     }
 
@@ -342,7 +343,7 @@ impl Lower<'_> {
     }
 
     /// The value as a number that can be computed with.
-    fn free_number(&mut self, value: Value) -> Value {
+    pub(super) fn free_number(&mut self, value: Value) -> Value {
         let number = self.as_int(value);
         match self.b.type_of(value) {
             Type::Ptr(Space::Btf) => self.washed(number),
@@ -441,6 +442,24 @@ impl Lower<'_> {
             .collect::<Vec<_>>()
             .join(" ")
             + what;
+        self.fault_numbered(offender, |this| {
+            let number = match this.steps.iter().position(|known| *known == text) {
+                Some(index) => index + 1,
+                None => {
+                    this.steps.push(text);
+                    this.steps.len()
+                }
+            };
+            this.b.iconst(number as i64)
+        })
+    }
+
+    /// The same, where something else tells the number of the step.
+    pub(super) fn fault_numbered(
+        &mut self,
+        offender: Value,
+        number: impl FnOnce(&mut Self) -> Value,
+    ) -> (Block, BlockCall) {
         let to = match self.handlers.last_mut() {
             Some(Handler::Plain(block, says)) => {
                 let block = match block {
@@ -451,14 +470,7 @@ impl Lower<'_> {
             }
             Some(Handler::Step(block)) => {
                 let block = *block;
-                let number = match self.steps.iter().position(|known| *known == text) {
-                    Some(index) => index + 1,
-                    None => {
-                        self.steps.push(text);
-                        self.steps.len()
-                    }
-                };
-                let number = self.b.iconst(number as i64);
+                let number = number(self);
                 let offender = self.as_int(offender);
                 call(block, &[number, offender])
             }
@@ -511,7 +523,8 @@ impl Lower<'_> {
             | ExprKind::StrCompare { .. }
             | ExprKind::BytesCompare { .. }
             | ExprKind::Layout { .. }
-            | ExprKind::IsErr(_) => {}
+            | ExprKind::IsErr(_)
+            | ExprKind::AtEntry(_) => {}
         }
     }
 }

@@ -120,7 +120,7 @@ impl Lower<'_> {
     }
 
     /// The address of something that the entry kept.
-    fn saved_at(&mut self, offset: u32) -> Value {
+    pub(super) fn saved_at(&mut self, offset: u32) -> Value {
         match self.saved {
             Some(saved) => self.b.add(saved, offset as i32),
             None => unreachable!("bug in ksnoop-jit: nothing was kept at entry"),
@@ -355,13 +355,21 @@ impl Lower<'_> {
         }
     }
 
-    /// What was read, as a value of its type.
-    fn finish_load(&mut self, raw: Value, ty: &CType) -> Value {
+    /// 64 bits that are extended already, as a value of its type.
+    pub(super) fn finished(&mut self, raw: Value, ty: &CType) -> Value {
         match self.shape(ty) {
             Shape::Ptr => {
                 let user = matches!(ty, CType::Btf(id) if self.types.has_type_tag(*id, "user"));
                 self.b.as_ptr(if user { Space::User } else { Space::Kernel }, raw)
             }
+            Shape::Int(..) | Shape::Bool => raw,
+        }
+    }
+
+    /// What was read, as a value of its type.
+    fn finish_load(&mut self, raw: Value, ty: &CType) -> Value {
+        match self.shape(ty) {
+            Shape::Ptr => self.finished(raw, ty),
             // Loads zero-extend.
             Shape::Int(Width::B8, _) | Shape::Int(_, false) | Shape::Bool => raw,
             Shape::Int(from, true) => self.b.extend(from, true, raw),

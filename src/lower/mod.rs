@@ -21,6 +21,7 @@ mod kept;
 mod key;
 mod memory;
 mod neighbours;
+mod plan;
 mod program;
 mod stack;
 mod stash;
@@ -32,8 +33,9 @@ mod words;
 
 pub use abi::{Placement, placement};
 pub use filter::{CGROUP, FOLLOWED, Filter};
+pub use plan::keeps;
 pub use program::{Id, lower};
-pub use stash::{keeps, kept_map};
+pub use stash::kept_map;
 pub use user::Served;
 
 use crate::ir;

@@ -238,6 +238,7 @@ fn loads_of<'e>(expr: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
         | ExprKind::Cond(..)
         | ExprKind::StrCompare { .. }
         | ExprKind::BytesCompare { .. }
-        | ExprKind::IsErr(_) => {}
+        | ExprKind::IsErr(_)
+        | ExprKind::AtEntry(_) => {}
     }
 }

@@ -69,7 +69,7 @@ fn programs(mut lower: Lower<'_>, event: &typed::Event) -> Result<Vec<Lowered>, 
     let (entry, exit) = kind.halves().unwrap_or((kind, kind));
     lower.turn(exit);
     sees(&lower, event, kind)?;
-    let plan = super::stash::Plan::of(event, exit);
+    let plan = super::plan::Plan::of(event, exit);
     if kind.halves().is_some() {
         return Ok(vec![super::stash::session(
             lower, entry, exit, event, layout, plan,
@@ -186,6 +186,8 @@ pub(super) struct Lower<'a> {
     pub(super) saved: Option<Value>,
     /// Where in that the time of the entry is.
     pub(super) stamp: Option<u32>,
+    /// The values in that with which it computes as they were at entry.
+    pub(super) early: Vec<super::stash::Early>,
     /// What it aggregates, once that is lowered: then it writes no records.
     pub(super) aggregated: Option<AggregateLayout>,
 }
@@ -282,6 +284,7 @@ impl<'a> Lower<'a> {
             record: None,
             saved: None,
             stamp: None,
+            early: Vec::new(),
             aggregated: None,
         };
         lower.turn(kind);

@@ -5,140 +5,20 @@
 //! The place is made in the map before it is written, so there is no buffer that a preempting task could overwrite. The map
 //! forgets the oldest entries when it is full, which `kept` counts.
 
-use super::program::Lower;
+use super::plan::Plan;
+use super::program::{Handler, Lower};
 use super::{Lowered, ProgramKind, abi};
+use crate::ir::build::call;
 use crate::ir::{BinaryOp, Bits, Block, CmpOp, Helper, MapData, MapKind, Slot, Space, Type, Value, Width};
-use crate::typed::{Base, Builtin, Event, Expr, ExprKind, Place, Source, When};
-use crate::wire::{Phase, RecordLayout, ValueLayout};
+use crate::typed::{Event, Expr, When};
+use crate::wire::{self, Phase, RecordLayout, ValueLayout};
 
 /// The most memory that kept values of one event take, in bytes, before the map gets fewer entries.
 const MEMORY: u32 = 8 << 20;
 
-/// Whether a program of that kind needs another at the entry, which keeps something for it.
-pub fn keeps(event: &Event, kind: ProgramKind) -> bool {
-    Plan::of(event, kind).is_some()
-}
-
 /// The name of the map that an event's values are kept in. `event` is the number of its layout.
 pub fn kept_map(event: u32) -> String {
     format!("kept_{event}")
-}
-
-/// What has to be kept.
-pub(super) struct Plan {
-    /// Arguments that the return needs and does not have, by index.
-    args: Vec<usize>,
-    /// Whether the return asks how long the call took.
-    stamp: bool,
-}
-
-impl Plan {
-    /// `None` if the program at `kind` sees all that the event needs by itself, and for an event that is made at the entry.
-    pub(super) fn of(event: &Event, kind: ProgramKind) -> Option<Plan> {
-        match event.phase {
-            // A session is asked with what it is at the return, whichever moment the event belongs to.
-            Phase::Entry | Phase::Hit => return None,
-            Phase::Return | Phase::Both => {}
-        }
-        let stamp = event.mentions(&ExprKind::Builtin(Builtin::Duration));
-        match kind {
-            ProgramKind::Fentry
-            | ProgramKind::FentryMulti
-            | ProgramKind::Kprobe
-            | ProgramKind::TpBtf
-            | ProgramKind::RawTp
-            | ProgramKind::Fsession
-            | ProgramKind::FsessionMulti
-            | ProgramKind::KprobeSession
-            | ProgramKind::Uprobe
-            | ProgramKind::UprobeSession => None,
-            ProgramKind::Fexit | ProgramKind::FexitMulti => {
-                // A trampoline still has the arguments at return, but not the memory as it was at entry, nor where and as whom
-                // the task ran then.
-                let reads = event.items.iter().any(|item| {
-                    item.when == When::Entry
-                        && (reads_memory(&item.source) || item.value != ValueLayout::Scalar)
-                }) || event
-                    .predicates
-                    .iter()
-                    .any(|predicate| predicate.when == When::Entry && expr_reads(&predicate.cond));
-                (reads || stamp).then(|| Plan {
-                    args: Vec::new(),
-                    stamp,
-                })
-            }
-            ProgramKind::Kretprobe | ProgramKind::Uretprobe => {
-                let mut args = Vec::new();
-                let mut look = |expr: &Expr| {
-                    if let ExprKind::Arg(index) = expr.kind
-                        && !args.contains(&index)
-                    {
-                        args.push(index);
-                    }
-                };
-                for item in event.items.iter().filter(|item| item.when == When::Return) {
-                    item.source.walk(&mut look);
-                }
-                for predicate in event.predicates.iter().filter(|p| p.when == When::Return) {
-                    predicate.cond.walk(&mut look);
-                }
-                args.sort_unstable();
-                let entry = event.items.iter().any(|item| item.when == When::Entry)
-                    || event
-                        .predicates
-                        .iter()
-                        .any(|predicate| predicate.when == When::Entry);
-                (entry || stamp || !args.is_empty()).then_some(Plan { args, stamp })
-            }
-        }
-    }
-}
-
-fn reads_memory(source: &Source) -> bool {
-    match source {
-        Source::Value(expr) => expr_reads(expr),
-        Source::Memory(place) => place_reads(place),
-        Source::Sized { .. } | Source::Comm => true,
-        Source::Literal(_) | Source::Stack { .. } => false,
-    }
-}
-
-fn expr_reads(expr: &Expr) -> bool {
-    let mut reads = false;
-    expr.walk(&mut |inner| {
-        reads |= match &inner.kind {
-            ExprKind::Load(place) => place_reads(place),
-            ExprKind::StrCompare { .. } => true,
-            ExprKind::BytesCompare { place, .. } => place_reads(place),
-            ExprKind::Builtin(builtin) => builtin.changes(),
-            ExprKind::Const(_)
-            | ExprKind::Arg(_)
-            | ExprKind::Return
-            | ExprKind::AddrOf(_)
-            | ExprKind::Neg(_)
-            | ExprKind::BitNot(_)
-            | ExprKind::Arith { .. }
-            | ExprKind::Convert(_)
-            | ExprKind::Compare { .. }
-            | ExprKind::Not(_)
-            | ExprKind::And(..)
-            | ExprKind::Or(..)
-            | ExprKind::Cond(..)
-            | ExprKind::Layout { .. }
-            | ExprKind::Checked { .. }
-            | ExprKind::Swap(_)
-            | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => false,
-        };
-    });
-    reads
-}
-
-fn place_reads(place: &Place) -> bool {
-    match place.base {
-        Base::Pointer { .. } => true,
-        Base::Arg(_) | Base::Return => false,
-    }
 }
 
 /// The program at entry and the one at return. `exit` is the beginning of the latter.
@@ -252,6 +132,17 @@ pub(super) struct Keep {
     args: Vec<(usize, u32, u32)>,
     /// Where the time of entry lies, if it is wanted.
     stamp: Option<u32>,
+    /// What the return computes with as it was at entry.
+    values: Vec<Early>,
+}
+
+/// A value of the entry that the return computes with. It lies there as a scalar item does ([`wire::FAULT`], [`wire::VALUE`]).
+#[derive(Clone)]
+pub(super) struct Early {
+    expr: Expr,
+    at: u32,
+    /// It is an item, which is kept anyway.
+    shown: bool,
 }
 
 /// Bytes of the key of what a call keeps: the thread, and where its stack frame is.
@@ -283,6 +174,17 @@ impl Keep {
         if plan.stamp {
             size += 8;
         }
+        let mut values = Vec::new();
+        for (expr, item) in &plan.values {
+            values.push(Early {
+                expr: expr.clone(),
+                at: item.map_or(size, |item| layout.items[item].offset),
+                shown: item.is_some(),
+            });
+            if item.is_none() {
+                size += ValueLayout::Scalar.item_size();
+            }
+        }
         let event = lower.id.event;
         let entries = MEMORY / lower.id.keepers.max(1) / size;
         Keep {
@@ -302,6 +204,7 @@ impl Keep {
             },
             args,
             stamp,
+            values,
         }
     }
 
@@ -324,6 +227,7 @@ impl Keep {
             },
             args: Vec::new(),
             stamp: None,
+            values: Vec::new(),
         }
     }
 }
@@ -395,10 +299,13 @@ impl Lower<'_> {
         self.keep_besides(keep, place);
     }
 
-    /// Keeps what no item is: arguments that the return needs, and the time.
+    /// Keeps what no item is: arguments and values that the return needs, and the time.
     fn keep_besides(&mut self, keep: &Keep, place: Value) {
         for (index, offset, size) in &keep.args {
             self.save_arg(*index, place, *offset, *size);
+        }
+        for early in keep.values.iter().filter(|early| !early.shown) {
+            self.keep_value(&early.expr, place, early.at);
         }
         if let Some(at) = keep.stamp {
             self.b.at(None, "the time of entry");
@@ -431,6 +338,7 @@ impl Lower<'_> {
             self.arg_locations[*index] = abi::Location::Saved(*offset);
         }
         self.stamp = keep.stamp;
+        self.early.clone_from(&keep.values);
         if keep.stamp.is_some() {
             self.b.at(None, "the time of return");
             self.word(Helper::KtimeGetNs);
@@ -578,6 +486,45 @@ impl Lower<'_> {
                 unreachable!("bug in ksnoop-jit: at entry every argument is somewhere")
             }
         }
+    }
+
+    /// Works out what the return computes with, and keeps it. Whether a fault matters is decided there.
+    fn keep_value(&mut self, expr: &Expr, place: Value, offset: u32) {
+        let (faulted, params) = self.b.block_with("a fault: keep which", &[Type::Int, Type::Int]);
+        let kept = self.b.block("");
+        let known = self.known.len();
+        self.handlers.push(Handler::Step(faulted));
+        let value = self.value(expr);
+        let value = self.free_number(value);
+        self.handlers.pop();
+        self.known.truncate(known);
+        self.at(expr.span, "keep the value of entry");
+        let to = self.b.add(place, offset as i32);
+        self.b.store(Width::B8, to, wire::VALUE as i16, value);
+        self.b.jump(kept, &[]);
+        self.b.switch_to(faulted);
+        let to = self.b.add(place, offset as i32);
+        self.b.store(Width::B4, to, wire::FAULT as i16, params[0]);
+        self.b.store(Width::B8, to, wire::VALUE as i16, params[1]);
+        self.b.jump(kept, &[]);
+        self.b.switch_to(kept);
+    }
+
+    /// What the entry has kept of an [`ExprKind::AtEntry`](crate::typed::ExprKind::AtEntry), of that type.
+    pub(super) fn kept_value(&mut self, inner: &Expr) -> Value {
+        let Some(early) = self.early.iter().find(|early| early.expr == *inner) else {
+            unreachable!("bug in ksnoop-jit: a value of the entry that it did not keep");
+        };
+        let at = early.at;
+        self.at(inner.span, "the value of entry");
+        let at = self.saved_at(at);
+        let value = self.b.load(Type::Int, Width::B8, at, wire::VALUE as i16);
+        let step = self.b.load(Type::Int, Width::B4, at, wire::FAULT as i16);
+        let (good, bad) = self.fault_numbered(value, |_| step);
+        self.b
+            .branch_with(CmpOp::Ne, Bits::W64, step, 0, bad, call(good, &[]));
+        self.b.switch_to(good);
+        self.finished(value, &inner.ty)
     }
 
     /// Copies an item from where it was kept into the record.

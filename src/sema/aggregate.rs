@@ -193,18 +193,22 @@ impl Sema<'_> {
         let value = match value {
             Some(value) => {
                 let (expr, when) = self.phase_call(value)?;
-                let typed = self.measured(func, expr)?;
+                let (typed, marks) = match when {
+                    Some(_) => (self.measured(func, expr)?, Vec::new()),
+                    None => self.marked(|this| this.measured(func, expr))?,
+                };
                 unit = unit_of(self.types, &typed);
                 signed = matches!(class(self.types, &typed.ty), Class::Int { signed: true, .. });
                 let ty = if signed { CType::LONG } else { CType::ULONG };
                 let span = typed.span;
                 let shown = typed.ty.clone();
                 let typed = self.convert(typed, ty);
-                let source = Source::Value(typed);
-                if when.is_some() {
+                let mut source = Source::Value(typed);
+                if when.is_some() || !marks.is_empty() {
                     parts.forced.push(span);
                 }
                 let natural = self.when(|visit| source.walk(visit));
+                let natural = self.settled(&marks, natural, &mut source);
                 parts.values.push(Item {
                     label: self.label(expr),
                     source,
@@ -476,7 +480,8 @@ fn is_timeless(walk: impl FnOnce(&mut dyn FnMut(&Expr))) -> bool {
             | ExprKind::Checked { .. }
             | ExprKind::Swap(_)
             | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => true,
+            | ExprKind::AsUser(_)
+            | ExprKind::AtEntry(_) => true,
         };
     });
     timeless
@@ -491,7 +496,7 @@ fn unit_of(types: &Types, expr: &Expr) -> Unit {
     }
     match &expr.kind {
         ExprKind::Builtin(Builtin::Ktime | Builtin::Duration) => Unit::Nanoseconds,
-        ExprKind::Convert(inner) | ExprKind::Neg(inner) => unit_of(types, inner),
+        ExprKind::Convert(inner) | ExprKind::Neg(inner) | ExprKind::AtEntry(inner) => unit_of(types, inner),
         ExprKind::Arith {
             op: Arith::Add | Arith::Sub,
             lhs,

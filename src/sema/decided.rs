@@ -202,7 +202,7 @@ impl Sema<'_> {
                 .bits
                 .map(|bits| of_bits(u32::from(bits.width).min(u32::from(bytes) * 8), signed)),
             // A value that fits keeps its range; one that doesn't may become anything.
-            ExprKind::Convert(inner) => self.range(inner),
+            ExprKind::Convert(inner) | ExprKind::AtEntry(inner) => self.range(inner),
             ExprKind::Compare { .. }
             | ExprKind::Not(_)
             | ExprKind::And(..)

@@ -2,7 +2,7 @@
 //! which at return with what entry saved.
 
 use super::expr::{Operand, both};
-use super::phases::{Read, conjuncts, phase_of};
+use super::phases::{conjuncts, phase_of};
 use super::{R, Reported, Sema};
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
@@ -189,7 +189,7 @@ impl Sema<'_> {
                 self.check_forced(shown.when, forced, expr.span)?;
                 shown.when = forced;
             }
-            None => shown.when = self.settled(&marks, shown.when, &Read::of(&shown.source))?,
+            None => shown.when = self.settled(&marks, shown.when, &mut shown.source),
         }
         let plain = item.label.is_none() && item.format.is_none();
         if !(plain && parts.judged(&shown)) {
@@ -332,7 +332,7 @@ impl Sema<'_> {
                 let mut shown = self.show(operand, label, format, expr.span)?;
                 shown.when = match forced {
                     Some(forced) => forced,
-                    None => self.settled(&marks, shown.when, &Read::of(&shown.source))?,
+                    None => self.settled(&marks, shown.when, &mut shown.source),
                 };
                 parts.items.push(shown);
                 Ok(())

@@ -91,7 +91,14 @@ impl Sema<'_> {
             return Ok(());
         }
         // A condition is a key as well: whether it holds.
-        let mut item = self.labelled(expr, name, format, span)?;
+        let (mut item, marks) = match forced {
+            Some(_) => (self.labelled(expr, name, format, span)?, Vec::new()),
+            None => self.marked(|this| this.labelled(expr, name, format, span))?,
+        };
+        item.when = self.settled(&marks, item.when, &mut item.source);
+        if !marks.is_empty() {
+            parts.forced.push(item.span);
+        }
         // No character more than is shown: rows that look the same are the same.
         let string = self.limits.string.saturating_sub(1).clamp(2, KEY_STRING);
         item.value = match (&item.source, item.value) {

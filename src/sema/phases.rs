@@ -1,6 +1,6 @@
 //! `entry(e)` and `exit(e)`: when an expression is read. In: expressions with such calls, around all of them or inside. Out: the
-//! expression inside, and when the whole is read; or a report, where its parts would have to be read at different
-//! times. Never reads anything at a time that the query doesn't say.
+//! expression inside, and when the whole is computed; its parts that are read earlier than that are marked. Never reads anything at a
+//! time that the query doesn't say.
 
 use super::{R, Sema};
 use crate::diag::{Code, Diagnostic};
@@ -10,9 +10,6 @@ use crate::typed::{Base, Builtin, Expr, ExprKind, Predicate, Source, Text, When}
 
 /// A call of `entry` or `exit` inside an expression: when what is in it is read, and where it stands.
 pub(super) type Mark = (When, Span);
-
-/// What an expression reads that may be another thing at the call's return: where it is written, and when it is there.
-pub(super) struct Read(Vec<(Span, When)>);
 
 impl Sema<'_> {
     /// `entry(e)` and `exit(e)`.
@@ -143,7 +140,7 @@ impl Sema<'_> {
 
     /// A condition and when it is judged; and whether `entry` or `exit` say so.
     pub(super) fn judged(&mut self, expr: &ast::Expr, forced: Option<When>) -> R<(Predicate, bool)> {
-        let (cond, marks) = match forced {
+        let (mut cond, marks) = match forced {
             Some(_) => (self.condition(expr)?, Vec::new()),
             None => self.marked(|this| this.condition(expr))?,
         };
@@ -153,114 +150,150 @@ impl Sema<'_> {
                 self.check_forced(natural, forced, expr.span)?;
                 forced
             }
-            None => self.settled(&marks, natural, &Read::by(&cond))?,
+            None => {
+                let moments = Moments::new(&marks, natural);
+                moments.keep_in_condition(&mut cond);
+                moments.when
+            }
         };
         let said = forced.is_some() || !marks.is_empty();
         Ok((Predicate { cond, when }, said))
     }
 
-    /// When all of an expression is read in which parts are marked, and which by itself is read at `natural`.
-    pub(super) fn settled(&mut self, marks: &[Mark], natural: When, read: &Read) -> R<When> {
-        let exit = marks.iter().find(|(when, _)| *when == When::Return);
-        if natural == When::Entry && exit.is_none() || marks.is_empty() {
-            return Ok(natural);
-        }
-        for (span, when) in &read.0 {
-            let inside = |mark: &&Mark| mark.1.start <= span.start && span.end <= mark.1.end;
-            let mark = marks.iter().find(inside);
-            let early = match (mark, exit) {
-                (Some((When::Entry, _)), _) => true,
-                (Some((When::Return, _)), _) => false,
-                // What nothing is said of is read at entry, unless it is there at return only.
-                (None, Some(_)) => *when == When::Entry,
-                (None, None) => false,
-            };
-            if early {
-                let at = mark.map_or(*span, |(_, span)| *span);
-                let text = at.text(self.text);
-                let mut diag = Diagnostic::error(
-                    Code::MisplacedCall,
-                    at,
-                    "what is read at entry and what is read at return are not in one expression",
-                )
-                .label("read at entry");
-                diag = match exit {
-                    Some((_, exit)) => diag.secondary(*exit, "read at return"),
-                    None => diag.note("the return value is there at return only"),
-                };
-                let around = exit.is_some_and(|(_, exit)| at.start <= exit.start && exit.end <= at.end);
-                return self.report(match mark {
-                    Some(_) => diag.help("show both, each as an item"),
-                    None if around => diag.help("put `exit()` around all of it"),
-                    None => diag.help(format!("to read it at return as well, write `exit({text})`")),
-                });
-            }
-        }
-        Ok(When::Return)
+    /// When a shown value is read in which parts are marked, and which by itself is read at `natural`; those of its parts that are read
+    /// earlier say so from here on.
+    pub(super) fn settled(&self, marks: &[Mark], natural: When, source: &mut Source) -> When {
+        let moments = Moments::new(marks, natural);
+        source.change_parts(&mut |part| moments.keep_in(part));
+        moments.when
     }
 }
 
-impl Read {
-    /// What a shown value reads.
-    pub(super) fn of(source: &Source) -> Read {
-        let mut read = Read(Vec::new());
-        source.walk(&mut |expr| read.add(expr));
-        match source {
-            Source::Memory(place) => read.0.push((place.span, When::Entry)),
-            Source::Sized { pointer, .. } => read.0.push((pointer.span, When::Entry)),
-            Source::Value(_) | Source::Comm | Source::Stack { .. } | Source::Literal(_) => {}
+/// At which moments the parts of an expression are read.
+struct Moments<'a> {
+    marks: &'a [Mark],
+    /// When the whole is computed.
+    when: When,
+}
+
+impl<'a> Moments<'a> {
+    fn new(marks: &'a [Mark], natural: When) -> Moments<'a> {
+        let exits = marks.iter().any(|(when, _)| *when == When::Return);
+        Moments {
+            marks,
+            when: if exits { When::Return } else { natural },
         }
-        read
     }
 
-    /// What a condition reads.
-    fn by(cond: &Expr) -> Read {
-        let mut read = Read(Vec::new());
-        cond.walk(&mut |expr| read.add(expr));
-        read
+    /// Of a condition each comparison is kept by itself: where one of them faults, that one is false and not the whole.
+    fn keep_in_condition(&self, cond: &mut Expr) {
+        if let ExprKind::And(..) | ExprKind::Or(..) | ExprKind::Not(_) = cond.kind {
+            cond.change_parts(&mut |part| self.keep_in_condition(part));
+        } else {
+            self.keep_in(cond);
+        }
     }
 
-    fn add(&mut self, expr: &Expr) {
-        let span = match &expr.kind {
-            ExprKind::Load(place) => match place.base {
-                Base::Pointer { .. } => place.span,
-                // What was passed by value stays as it was.
-                Base::Arg(_) | Base::Return => return,
-            },
-            ExprKind::BytesCompare { place, .. } => place.span,
-            ExprKind::StrCompare { text, .. } => match text.as_ref() {
-                Text::Pointer { pointer, .. } => pointer.span,
-                Text::Array { place, .. } => place.span,
-                Text::Comm => return,
-            },
-            ExprKind::Builtin(builtin) if builtin.changes() => expr.span,
-            ExprKind::Builtin(_)
-            | ExprKind::Const(_)
-            | ExprKind::Arg(_)
-            | ExprKind::Return
-            | ExprKind::AddrOf(_)
-            | ExprKind::Neg(_)
-            | ExprKind::BitNot(_)
-            | ExprKind::Arith { .. }
-            | ExprKind::Convert(_)
-            | ExprKind::Compare { .. }
-            | ExprKind::Not(_)
-            | ExprKind::And(..)
-            | ExprKind::Or(..)
-            | ExprKind::Cond(..)
-            | ExprKind::Layout { .. }
-            | ExprKind::Checked { .. }
-            | ExprKind::Swap(_)
-            | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_) => return,
-        };
-        let mut when = When::Entry;
-        expr.walk(&mut |part| {
-            if let ExprKind::Return | ExprKind::Builtin(Builtin::Duration) = part.kind {
-                when = When::Return;
-            }
+    /// Marks the largest parts of what is computed at return that are known at entry and may be another thing by then.
+    fn keep_in(&self, expr: &mut Expr) {
+        if self.marks.is_empty() || self.when == When::Entry {
+            return;
+        }
+        let (mut early, mut late) = (false, false);
+        expr.walk(&mut |part| match self.read(part) {
+            Some(When::Entry) => early = true,
+            Some(When::Return) => late = true,
+            None => {}
         });
-        self.0.push((span, when));
+        match (early, late) {
+            (false, _) => {}
+            (true, true) => expr.change_parts(&mut |part| self.keep_in(part)),
+            // The value itself may be shown, and is kept once then.
+            (true, false) if matches!(expr.kind, ExprKind::Convert(_)) => {
+                expr.change_parts(&mut |part| self.keep_in(part));
+            }
+            (true, false) => {
+                let (ty, span) = (expr.ty.clone(), expr.span);
+                let inner = Box::new(std::mem::replace(
+                    expr,
+                    Expr {
+                        kind: ExprKind::Const(0),
+                        ty: ty.clone(),
+                        span,
+                    },
+                ));
+                expr.kind = ExprKind::AtEntry(inner);
+            }
+        }
+    }
+
+    /// If an expression by itself is what may be another thing at the return, or is there no earlier, when it is read.
+    fn read(&self, expr: &Expr) -> Option<When> {
+        if is_returned(expr) {
+            return Some(When::Return);
+        }
+        let span = read_at(expr)?;
+        if let Some((when, _)) = self.marks.iter().find(|(_, mark)| mark.covers(span)) {
+            return Some(*when);
+        }
+        let mut exits = self
+            .marks
+            .iter()
+            .filter(|(when, _)| *when == When::Return)
+            .peekable();
+        // What nothing is said of is read at entry, unless it is there at return only, or all is computed at return since it is not
+        // there earlier.
+        let told = exits.peek().is_some();
+        let needs_exit = exits.any(|(_, mark)| span.covers(*mark));
+        let mut needs_return = false;
+        expr.walk(&mut |part| needs_return |= is_returned(part));
+        Some(if told && !needs_exit && !needs_return {
+            When::Entry
+        } else {
+            When::Return
+        })
+    }
+}
+
+/// What is there at the return only.
+fn is_returned(expr: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::Return | ExprKind::Builtin(Builtin::Duration))
+}
+
+/// Where an expression is written that by itself, without its parts, reads what may be another thing at the call's return.
+fn read_at(expr: &Expr) -> Option<Span> {
+    match &expr.kind {
+        ExprKind::Load(place) => match place.base {
+            Base::Pointer { .. } => Some(place.span),
+            // What was passed by value stays as it was.
+            Base::Arg(_) | Base::Return => None,
+        },
+        ExprKind::BytesCompare { place, .. } => Some(place.span),
+        ExprKind::StrCompare { text, .. } => match text.as_ref() {
+            Text::Pointer { pointer, .. } => Some(pointer.span),
+            Text::Array { place, .. } => Some(place.span),
+            Text::Comm => None,
+        },
+        ExprKind::Builtin(builtin) => builtin.changes().then_some(expr.span),
+        ExprKind::Const(_)
+        | ExprKind::Arg(_)
+        | ExprKind::Return
+        | ExprKind::AddrOf(_)
+        | ExprKind::Neg(_)
+        | ExprKind::BitNot(_)
+        | ExprKind::Arith { .. }
+        | ExprKind::Convert(_)
+        | ExprKind::Compare { .. }
+        | ExprKind::Not(_)
+        | ExprKind::And(..)
+        | ExprKind::Or(..)
+        | ExprKind::Cond(..)
+        | ExprKind::Layout { .. }
+        | ExprKind::Checked { .. }
+        | ExprKind::Swap(_)
+        | ExprKind::IsErr(_)
+        | ExprKind::AsUser(_)
+        | ExprKind::AtEntry(_) => None,
     }
 }
 

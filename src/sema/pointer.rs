@@ -120,7 +120,9 @@ impl Sema<'_> {
                 Base::Pointer { .. } => self.untagged(to),
                 Base::Arg(_) | Base::Return => self.own(to),
             },
-            ExprKind::Convert(inner) | ExprKind::Arith { lhs: inner, .. } => self.memory_of(inner, to),
+            ExprKind::Convert(inner) | ExprKind::Arith { lhs: inner, .. } | ExprKind::AtEntry(inner) => {
+                self.memory_of(inner, to)
+            }
             ExprKind::Cond(_, then, _) if self.user => self.memory_of(then, to),
             ExprKind::Builtin(_) => self.untagged(to),
             ExprKind::Const(_)
@@ -191,7 +193,7 @@ impl Sema<'_> {
     /// Whether the member or argument that is read is called a name.
     fn is_name(&self, pointer: &Expr) -> bool {
         match &pointer.kind {
-            ExprKind::AsUser(inner) => self.is_name(inner),
+            ExprKind::AsUser(inner) | ExprKind::AtEntry(inner) => self.is_name(inner),
             ExprKind::Load(place) => place
                 .path
                 .as_ref()

@@ -134,6 +134,15 @@ pub fn whole(types: &Types, func: &Func, subject: Subject, seed: u64) -> String 
             let shown = maker.number(2);
             items.push(format!("at_entry = entry({shown})"));
         }
+        // Both moments in one.
+        if maker.random.below(3) == 0 {
+            let (early, late) = (maker.number(2), maker.number(2));
+            items.push(match maker.random.below(3) {
+                0 => format!("entry({early}) != exit({late})"),
+                1 => format!("both = exit({late}) - entry({early})"),
+                _ => format!("both = entry({early}) > 1 ? exit({late}) : {early}"),
+            });
+        }
     }
     let prefix = match subject {
         Subject::Entry | Subject::Return | Subject::Both => "",

@@ -58,7 +58,17 @@ impl Hash for Place {
 impl Expr {
     /// Calls `visit` for this expression and everything in it, also inside places.
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
-        visit(self);
+        self.descend(&mut |expr| {
+            visit(expr);
+            true
+        });
+    }
+
+    /// The same, but for what is in an expression for which `visit` says that it need not go on.
+    pub fn descend(&self, visit: &mut dyn FnMut(&Expr) -> bool) {
+        if !visit(self) {
+            return;
+        }
         match &self.kind {
             ExprKind::Const(_)
             | ExprKind::Arg(_)
@@ -66,7 +76,7 @@ impl Expr {
             | ExprKind::Builtin(_)
             | ExprKind::Layout { .. } => {}
             ExprKind::Load(place) | ExprKind::AddrOf(place) | ExprKind::BytesCompare { place, .. } => {
-                place.walk(visit);
+                place.descend(visit);
             }
             ExprKind::Neg(e)
             | ExprKind::BitNot(e)
@@ -75,22 +85,63 @@ impl Expr {
             | ExprKind::Swap(e)
             | ExprKind::IsErr(e)
             | ExprKind::AsUser(e)
-            | ExprKind::Checked { index: e, .. } => e.walk(visit),
+            | ExprKind::AtEntry(e)
+            | ExprKind::Checked { index: e, .. } => e.descend(visit),
             ExprKind::Arith { lhs, rhs, .. }
             | ExprKind::Compare { lhs, rhs, .. }
             | ExprKind::And(lhs, rhs)
             | ExprKind::Or(lhs, rhs) => {
-                lhs.walk(visit);
-                rhs.walk(visit);
+                lhs.descend(visit);
+                rhs.descend(visit);
             }
             ExprKind::Cond(c, a, b) => {
-                c.walk(visit);
-                a.walk(visit);
-                b.walk(visit);
+                c.descend(visit);
+                a.descend(visit);
+                b.descend(visit);
             }
             ExprKind::StrCompare { text, .. } => match text.as_ref() {
-                Text::Pointer { pointer, .. } => pointer.walk(visit),
-                Text::Array { place, .. } => place.walk(visit),
+                Text::Pointer { pointer, .. } => pointer.descend(visit),
+                Text::Array { place, .. } => place.descend(visit),
+                Text::Comm => {}
+            },
+        }
+    }
+
+    /// Lets `change` change the expressions that this one is made of, those inside places too, but not what is in those.
+    pub fn change_parts(&mut self, change: &mut dyn FnMut(&mut Expr)) {
+        match &mut self.kind {
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::Builtin(_)
+            | ExprKind::Layout { .. } => {}
+            ExprKind::Load(place) | ExprKind::AddrOf(place) | ExprKind::BytesCompare { place, .. } => {
+                place.change_parts(change);
+            }
+            ExprKind::Neg(e)
+            | ExprKind::BitNot(e)
+            | ExprKind::Convert(e)
+            | ExprKind::Not(e)
+            | ExprKind::Swap(e)
+            | ExprKind::IsErr(e)
+            | ExprKind::AsUser(e)
+            | ExprKind::AtEntry(e)
+            | ExprKind::Checked { index: e, .. } => change(e),
+            ExprKind::Arith { lhs, rhs, .. }
+            | ExprKind::Compare { lhs, rhs, .. }
+            | ExprKind::And(lhs, rhs)
+            | ExprKind::Or(lhs, rhs) => {
+                change(lhs);
+                change(rhs);
+            }
+            ExprKind::Cond(c, a, b) => {
+                change(c);
+                change(a);
+                change(b);
+            }
+            ExprKind::StrCompare { text, .. } => match text.as_mut() {
+                Text::Pointer { pointer, .. } => change(pointer),
+                Text::Array { place, .. } => place.change_parts(change),
                 Text::Comm => {}
             },
         }
@@ -124,13 +175,21 @@ impl Expr {
 }
 
 impl Place {
-    /// Calls `visit` for every expression in it.
-    pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
-        match &self.base {
-            Base::Pointer { pointer, .. } => pointer.walk(visit),
-            // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
-            Base::Arg(index) => visit(&self.stand_in(ExprKind::Arg(*index))),
-            Base::Return => visit(&self.stand_in(ExprKind::Return)),
+    /// As [`Expr::descend`], for every expression in it.
+    fn descend(&self, visit: &mut dyn FnMut(&Expr) -> bool) {
+        // What is passed or returned by value is no expression of its own; who asks what is mentioned sees it as one.
+        let stand_in = match &self.base {
+            Base::Pointer { pointer, .. } => return pointer.descend(visit),
+            Base::Arg(index) => ExprKind::Arg(*index),
+            Base::Return => ExprKind::Return,
+        };
+        visit(&self.stand_in(stand_in));
+    }
+
+    fn change_parts(&mut self, change: &mut dyn FnMut(&mut Expr)) {
+        match &mut self.base {
+            Base::Pointer { pointer, .. } => change(pointer),
+            Base::Arg(_) | Base::Return => {}
         }
     }
 
@@ -165,12 +224,33 @@ impl Event {
 impl Source {
     /// Calls `visit` for every expression in it.
     pub fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        self.descend(&mut |expr| {
+            visit(expr);
+            true
+        });
+    }
+
+    /// As [`Expr::descend`], for every expression in it.
+    pub fn descend(&self, visit: &mut dyn FnMut(&Expr) -> bool) {
         match self {
-            Source::Value(expr) => expr.walk(visit),
-            Source::Memory(place) => place.walk(visit),
+            Source::Value(expr) => expr.descend(visit),
+            Source::Memory(place) => place.descend(visit),
             Source::Sized { pointer, length, .. } => {
-                pointer.walk(visit);
-                length.walk(visit);
+                pointer.descend(visit);
+                length.descend(visit);
+            }
+            Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+        }
+    }
+
+    /// As [`Expr::change_parts`].
+    pub fn change_parts(&mut self, change: &mut dyn FnMut(&mut Expr)) {
+        match self {
+            Source::Value(expr) => change(expr),
+            Source::Memory(place) => place.change_parts(change),
+            Source::Sized { pointer, length, .. } => {
+                change(pointer);
+                change(length);
             }
             Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
         }

@@ -15,6 +15,7 @@ mod judge;
 mod kernel_dump;
 mod machine;
 mod made;
+mod moments;
 mod oracle;
 mod packed;
 mod phases;

@@ -69,6 +69,19 @@ fn each_side_of_a_predicate_says_when_it_is_read() {
             "(x = exit(*(long *)arg1) - exit(*(int *)arg2))",
             &["x=-9", "x=-17", "x=-25"],
         ),
+        // Both moments together.
+        (
+            "(exit(*(int *)arg2) - entry(*(int *)arg2) == 1 && (int)arg0 == 2)",
+            &["exit(*(int *)arg2) - entry(*(int *)arg2)=1, (int)arg0=2"],
+        ),
+        (
+            "(entry(*(long *)arg1) < exit(*(int *)arg2) - 20)",
+            &[
+                "entry(*(long *)arg1)=-1, exit(*(int *)arg2) - 20=1",
+                "entry(*(long *)arg1)=-1, exit(*(int *)arg2) - 20=11",
+            ],
+        ),
+        ("((int)arg0) if *(int *)arg2 == exit(*(int *)arg2)", &[]),
     ] {
         let traced = trace(&folder.0, &path, &[&format!("uprobe:{path}:work{query}")]);
         let wanted: Vec<String> = shown.iter().map(|shown| format!("work({shown})")).collect();
@@ -80,6 +93,20 @@ fn each_side_of_a_predicate_says_when_it_is_read() {
         &[&format!(
             "uprobe:{path}:work(count(), exit(*(long *)arg1) >= 4 && entry(*(int *)arg2) < 30)"
         )],
+    );
+    let grown = trace(
+        &folder.0,
+        &path,
+        &[&format!(
+            "uprobe:{path}:work(sum(exit(*(long *)arg1) - entry(*(long *)arg1)))"
+        )],
+    );
+    // 3 + 5 + 7.
+    assert!(
+        grown.text.lines().any(|line| line.trim() == "15"),
+        "{}\n{}",
+        grown.text,
+        grown.stderr
     );
     assert!(
         counted.text.lines().any(|line| line.trim() == "1"),

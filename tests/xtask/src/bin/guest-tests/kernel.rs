@@ -31,6 +31,7 @@ const VFS_OPEN: &str = "vfs_open(path->dentry->d_parent->d_inode->i_ino)";
 const TCP_SEND: &str = "tcp_sendmsg(sk->__sk_common.skc_daddr, size >= 1)";
 const OPENAT2: &str = "do_sys_openat2";
 const SAVED: &str = "do_sys_openat2(dfd == -100, return < 0)";
+const MOVED: &str = "vfs_read(entry(*pos) != exit(*pos), moved=exit(*pos) - entry(*pos)) if count == 33";
 const SWITCH: &str = "tp:sched_switch(prev->comm, next->pid, next->mm->owner->pid > 1)";
 
 /// What the kernel's verifier is strictest about, and the older the stricter: strings and patterns byte for byte, lengths that are
@@ -142,6 +143,7 @@ pub(crate) fn cases() -> Vec<Case> {
         .scope(Scope::Mine),
     );
     both(call("kernel.openat2.saved_entry", SAVED, openat2_saved).scope(Scope::Mine));
+    both(call("kernel.both_moments", MOVED, reads_on).scope(Scope::Mine));
     both(
         call("kernel.two_queries", "vfs_open(file != 0)", open_and_send)
             .query("tcp_sendmsg(size == 77)")
@@ -616,6 +618,25 @@ fn openat2_saved() -> Result<Vec<Want>> {
             .int("dfd", "int", AT_FDCWD)
             .with("return", Is::Num(-2)),
     ])
+}
+
+/// Three reads, of which the last one finds nothing more.
+fn reads_on() -> Result<Vec<Want>> {
+    let path = std::env::temp_dir().join("reads_on");
+    std::fs::write(&path, [b'x'; 50])?;
+    let mut file = std::fs::File::open(&path)?;
+    for want in [33, 17, 0] {
+        let got = file.read(&mut [0; 33])?;
+        ensure!(got == want, "read {got} bytes, not {want}");
+    }
+    std::fs::remove_file(&path)?;
+    let moved = |before: i128, after: i128| {
+        Want::new("vfs_read")
+            .int("entry(*pos)", "loff_t", before)
+            .int("exit(*pos)", "loff_t", after)
+            .with("moved", Is::Num(after - before))
+    };
+    Ok(vec![moved(0, 33), moved(33, 50)])
 }
 
 fn open_and_send() -> Result<Vec<Want>> {
