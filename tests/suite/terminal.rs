@@ -15,6 +15,13 @@ fn no_terminal() -> Option<String> {
 
 /// All bytes that the tool writes to a terminal of so many columns.
 fn on_terminal(columns: u32, variables: &[(&str, &str)], arguments: &str) -> String {
+    let (text, status) = ended_on_terminal(columns, variables, arguments);
+    assert_eq!(status, Some(0), "{arguments}\n{text}");
+    text
+}
+
+/// The same, and what it ended with.
+fn ended_on_terminal(columns: u32, variables: &[(&str, &str)], arguments: &str) -> (String, Option<i32>) {
     let tool = env!("CARGO_BIN_EXE_ksnoop-jit");
     let out = Command::new("script")
         .args([
@@ -30,9 +37,10 @@ fn on_terminal(columns: u32, variables: &[(&str, &str)], arguments: &str) -> Str
         .stdin(std::process::Stdio::null())
         .output()
         .expect("script runs");
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "{arguments}\n{text}");
-    text
+    (
+        String::from_utf8_lossy(&out.stdout).into_owned(),
+        out.status.code(),
+    )
 }
 
 /// What stands on the screen in the end, line by line: carriage returns overwrite, `ESC [ K` wipes, colours are nothing to see.
@@ -101,6 +109,58 @@ fn the_status_line_leaves_no_trace_among_events() {
         .filter(|line| !line.contains("inner(") && !line.is_empty())
         .collect();
     assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn the_status_line_counts_what_is_aggregated() {
+    if skipped(no_terminal()) {
+        return;
+    }
+    let folder = Folder::new("status-aggregated");
+    let program = build(&folder).display().to_string();
+    let bytes = on_terminal(
+        80,
+        &[],
+        &format!("-c '{program} 300 10000' 'uprobe:{program}:inner(count(), max(arg0))'"),
+    );
+    let counts: Vec<u64> = bytes
+        .split('\r')
+        .filter_map(|line| line.split_once(" hits, "))
+        .filter_map(|(count, _)| count.trim().parse().ok())
+        .collect();
+    assert!(
+        counts.iter().any(|count| (1..=300).contains(count)) && counts.is_sorted(),
+        "hits are told while they are counted: {bytes:?}"
+    );
+    let lines = screen(&bytes);
+    assert!(
+        !lines.iter().any(|line| line.contains("/s")),
+        "the status line is gone in the end: {lines:?}"
+    );
+    assert!(lines.iter().any(|line| line.contains("300")), "{lines:?}");
+}
+
+#[test]
+fn errors_have_colours_by_the_same_rules() {
+    if skipped(no_terminal()) {
+        return;
+    }
+    for (variables, options, coloured) in [
+        (&[][..], "", true),
+        (&[("NO_COLOR", "")], "", true),
+        (&[("NO_COLOR", "1")], "", false),
+        (&[("NO_COLOR", "1")], "--color always", true),
+        (&[], "--color never", false),
+    ] {
+        let (text, status) = ended_on_terminal(80, variables, &format!("{options} 'vfs_read(nosuch)'"));
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains("nosuch"), "{text}");
+        assert_eq!(
+            text.contains('\u{1b}'),
+            coloured,
+            "{variables:?} {options}: {text:?}"
+        );
+    }
 }
 
 #[test]
