@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::proc_maps::undeleted;
+
 /// The file that is meant: a path if the name has a slash; else, with a process, a file that it has mapped; else a program
 /// on PATH; else a library where the loader looks, `libc` for `libc.so.6`.
 ///
@@ -166,15 +168,13 @@ fn folders(variable: &str) -> Vec<PathBuf> {
 
 /// A file that a process has mapped and whose name fits.
 fn mapped(pid: u32, name: &str, root: &Path) -> Option<PathBuf> {
-    const GONE: &[u8] = b" (deleted)";
     let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
     let mut best: Option<(u8, PathBuf, PathBuf)> = None;
     for line in maps.split(|byte| *byte == b'\n') {
         let Some(at) = line.iter().position(|byte| *byte == b'/') else {
             continue;
         };
-        let path = &line[at..];
-        let path = Path::new(OsStr::from_bytes(path.strip_suffix(GONE).unwrap_or(path)));
+        let path = Path::new(undeleted(&line[at..]));
         let Some(rank) = path.file_name().and_then(|file| fits(name, file)) else {
             continue;
         };

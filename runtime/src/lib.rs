@@ -28,6 +28,7 @@ mod attach;
 mod links;
 mod map_log;
 mod perf;
+mod proc_maps;
 mod program;
 mod sys;
 mod verify;

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
@@ -18,6 +17,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::map_log::{MapLog, Told};
+use crate::proc_maps::{Line, undeleted};
 use blazesym::symbolize::source::{Elf, Process as ProcessSource, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 
@@ -497,52 +497,6 @@ impl MappedFile {
     }
 }
 
-/// The path of a file, which is the same file when it was deleted since.
-fn undeleted(path: &[u8]) -> &OsStr {
-    OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path))
-}
-
-/// A line of `/proc/PID/maps` about memory that can be run.
-struct Line<'l> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    device: &'l str,
-    inode: u64,
-    path: &'l Path,
-}
-
-impl<'l> Line<'l> {
-    /// `55d0c0a3d000-55d0c0a3e000 r-xp 00001000 fe:01 1234   /usr/bin/prog`
-    fn parse(line: &'l [u8]) -> Option<Line<'l>> {
-        let mut rest = line;
-        let mut word = || {
-            let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(end);
-            rest = behind.trim_ascii_start();
-            std::str::from_utf8(word).ok()
-        };
-        let (start, end) = word()?.split_once('-')?;
-        let flags = word()?;
-        let offset = u64::from_str_radix(word()?, 16).ok()?;
-        let device = word()?;
-        let inode = word()?.parse().ok()?;
-        (flags.as_bytes().get(2) == Some(&b'x')).then_some(Line {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
-            offset,
-            device,
-            inode,
-            path: Path::new(undeleted(rest)),
-        })
-    }
-
-    fn name(&self) -> Option<Rc<str>> {
-        let name = self.path.file_name()?.to_string_lossy();
-        Some(name.as_ref().into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -621,34 +575,5 @@ mod tests {
         );
         assert_eq!(UserSymbols::new().resolve(pid, inside), UserPlace::Gone);
         assert_eq!(symbols.resolve(u32::MAX, inside), UserPlace::Gone);
-    }
-
-    #[test]
-    fn lines_of_maps() {
-        let line = b"55d0c0a3d000-55d0c0a3e000 r-xp 00001000 fe:01 1234      /usr/bin/a b (deleted)";
-        let line = Line::parse(line).expect("a line of code");
-        assert_eq!(
-            (line.start, line.end, line.offset),
-            (0x55d0_c0a3_d000, 0x55d0_c0a3_e000, 0x1000)
-        );
-        assert_eq!(
-            (line.device, line.inode, line.path),
-            ("fe:01", 1234, Path::new("/usr/bin/a b"))
-        );
-        assert!(Line::parse(b"7ffc0000-7ffc1000 rw-p 00000000 00:00 0 [stack]").is_none());
-        let vdso =
-            Line::parse(b"7ffc0000-7ffc1000 r-xp 00000000 00:00 0 [vdso]").expect("code without a file");
-        assert_eq!(vdso.name().as_deref(), Some("[vdso]"));
-        for wrong in [
-            "",
-            " ",
-            "-",
-            "1-2",
-            "1-2 r-xp",
-            "1-2 r-xp x y z",
-            "zz-1 r-xp 0 0 0",
-        ] {
-            assert!(Line::parse(wrong.as_bytes()).is_none(), "{wrong}");
-        }
     }
 }
