@@ -236,6 +236,13 @@ impl<'a> Moments<'a> {
         if let Some((when, _)) = self.marks.iter().find(|(_, mark)| mark.covers(span)) {
             return Some(*when);
         }
+        // The name of a task stands nowhere by itself, but with what it is compared with.
+        if let ExprKind::StrCompare { text, .. } = &expr.kind
+            && **text == Text::Comm
+            && let Some((when, _)) = self.marks.iter().find(|(_, mark)| span.covers(*mark))
+        {
+            return Some(*when);
+        }
         let mut exits = self
             .marks
             .iter()
@@ -272,7 +279,7 @@ fn read_at(expr: &Expr) -> Option<Span> {
         ExprKind::StrCompare { text, .. } => match text.as_ref() {
             Text::Pointer { pointer, .. } => Some(pointer.span),
             Text::Array { place, .. } => Some(place.span),
-            Text::Comm => None,
+            Text::Comm => Some(expr.span),
         },
         ExprKind::Builtin(builtin) => builtin.changes().then_some(expr.span),
         ExprKind::Const(_)

@@ -88,7 +88,7 @@ pub(super) struct Running {
     programs: Vec<Program>,
     layouts: Vec<wire::RecordLayout>,
     pub(super) now: u64,
-    /// Tasks are on another CPU, and another user's, when they return.
+    /// Tasks are on another CPU, another user's, and called `later`, when they return.
     pub(super) moves: bool,
 }
 
@@ -255,6 +255,11 @@ impl Running {
                 ktime: self.now,
                 cpu: if returning && self.moves { 2 } else { 1 },
                 uid_gid: if returning && self.moves { 0 } else { 1000 },
+                comm: if returning && self.moves {
+                    *b"later\0\0\0\0\0\0\0\0\0\0\0"
+                } else {
+                    *b"first\0\0\0\0\0\0\0\0\0\0\0"
+                },
                 ..Moment::default()
             });
             self.machine.cookie = call.which;

@@ -190,6 +190,16 @@ fn strings_and_the_task_are_of_the_moment_that_is_asked_for() {
         Some(&[7]),
         0,
     );
+    for (query, holds) in [
+        (r#"entry(comm) == "first" || return < 0"#, true),
+        (r#"entry(comm) == "later" || return < 0"#, false),
+        (r#"exit(comm) == "later" || return < 0"#, true),
+        (r#"entry(comm) =~ "x*" || exit(comm) =~ "la*""#, true),
+        (r#"comm == "first" && exit(comm) == "later""#, true),
+    ] {
+        let query = format!("tcp_sendmsg(size) if {query}");
+        check(&query, GROWS, 0, holds.then_some(&[7][..]), 0);
+    }
     check("tcp_sendmsg(entry(cpu) != exit(cpu))", GROWS, 0, Some(&[1, 2]), 0);
     check("tcp_sendmsg(size) if entry(uid) == exit(uid)", GROWS, 0, None, 0);
 }
