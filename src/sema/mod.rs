@@ -28,6 +28,7 @@ mod strings;
 mod target;
 #[cfg(test)]
 mod tests;
+mod typename;
 mod user;
 
 pub use user::{All, Meant, probes, resolve_all, used_arguments};

@@ -260,7 +260,6 @@ impl Running {
                 } else {
                     *b"first\0\0\0\0\0\0\0\0\0\0\0"
                 },
-                ..Moment::default()
             });
             self.machine.cookie = call.which;
             self.machine.returning = returning;
