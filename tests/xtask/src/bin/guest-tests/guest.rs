@@ -32,6 +32,12 @@ pub(crate) enum Need {
     Copies,
     /// The fixture modules, and in their BTF each prototype of functions of one name.
     AllPrototypes,
+    /// The fixture modules, and in their BTF a function whose name two have.
+    Twins,
+    /// The fixture modules, and in their BTF a copy that does only a part.
+    PartialCopy,
+    /// The fixture modules, and not in their BTF: a function with an argument of 128 bits.
+    Undescribed128,
     /// The fixture modules, and cookies at kprobes and trampolines.
     Cookies,
     /// The fixture modules, and kprobe.multi and kprobe.session.
@@ -69,7 +75,7 @@ const LACKS: &[(Need, Version, Version, &str)] = &[
         Need::OwnHeaders,
         (6, 18),
         (6, 18),
-        "its own headers are gone: the fixture's `struct task_struct` is another kernel's",
+        "its own headers are gone: the fixture has another kernel's `struct task_struct` and tables for unwinding",
     ),
     (
         Need::FlatArrays,
@@ -113,6 +119,19 @@ const LACKS: &[(Need, Version, Version, &str)] = &[
         (u32::MAX, 0),
         "pahole leaves functions out of BTF that it can't tell apart",
     ),
+    (Need::Twins, (0, 0), (5, 10), "modules have no BTF before 5.11"),
+    (
+        Need::PartialCopy,
+        (0, 0),
+        (6, 1),
+        "pahole leaves functions out of BTF that have a suffix",
+    ),
+    (
+        Need::Undescribed128,
+        (0, 0),
+        (5, 10),
+        "modules have no BTF before 5.11",
+    ),
     (Need::Cookies, (0, 0), (5, 10), "cookies begin with 5.15"),
     (
         Need::TellsMissed,
@@ -146,6 +165,31 @@ const LACKS: &[(Need, Version, Version, &str)] = &[
         (6, 12),
         (u32::MAX, 0),
         "pahole leaves a function that returns 24 bytes out of BTF",
+    ),
+];
+
+/// What a module's BTF has to describe, or must not, and why it is otherwise: that depends on the pahole that made it.
+const DESCRIBED: &[(Need, &str, &str, bool, &str)] = &[
+    (
+        Need::Twins,
+        "ksj_fixture2",
+        "ksj_twin",
+        true,
+        "pahole leaves a name out of BTF that several functions have",
+    ),
+    (
+        Need::PartialCopy,
+        "ksj_fixture2",
+        "ksj_part",
+        true,
+        "pahole leaves copies out of BTF that do only a part",
+    ),
+    (
+        Need::Undescribed128,
+        "ksj_fixture",
+        "ksj_u128",
+        false,
+        "pahole describes arguments of 128 bits",
     ),
 ];
 
@@ -185,10 +229,20 @@ impl Guest {
 
     /// Why this kernel can't have what is needed: the reason of a skip.
     pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
-        LACKS
+        let version = LACKS
             .iter()
             .find(|(what, first, last, _)| *what == need && (*first..=*last).contains(&self.version))
-            .map(|(_, _, _, why)| *why)
+            .map(|(_, _, _, why)| *why);
+        version.or_else(|| {
+            DESCRIBED
+                .iter()
+                .find(|(what, ..)| *what == need)
+                .and_then(|(_, module, name, wanted, why)| {
+                    describes(module, name)
+                        .is_some_and(|is| is != *wanted)
+                        .then_some(*why)
+                })
+        })
     }
 
     /// Whether what is needed is there; that it is not, on a kernel that could have it, is a failure.
@@ -200,6 +254,9 @@ impl Guest {
             | Need::NestedArrays
             | Need::Copies
             | Need::AllPrototypes
+            | Need::Twins
+            | Need::PartialCopy
+            | Need::Undescribed128
             | Need::Ret24Btf
             | Need::Cookies
             | Need::KprobeMulti
@@ -221,6 +278,13 @@ impl Guest {
             }
         }
     }
+}
+
+/// Whether a module's BTF has the name, if there is such BTF.
+fn describes(module: &str, name: &str) -> Option<bool> {
+    let btf = std::fs::read(Path::new("/sys/kernel/btf").join(module)).ok()?;
+    let string = [b"\0", name.as_bytes(), b"\0"].concat();
+    Some(btf.windows(string.len()).any(|window| window == string))
 }
 
 fn version() -> Result<Version> {

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 const ATTACHED: &str = "attached";
 /// Emulated kernels are slow, above all at detaching fentry programs one by one.
 const ATTACH_LIMIT: Duration = Duration::from_secs(40);
+/// Without a word of how far it is.
 const EXIT_LIMIT: Duration = Duration::from_secs(40);
 /// How long events may take from the workload to the terminal.
 const EVENTS_LIMIT: Duration = Duration::from_secs(4);
@@ -140,14 +141,19 @@ impl Tool {
 
     /// Until it has ended.
     pub(crate) fn finish(mut self) -> Result<Ended> {
-        let end = Instant::now() + EXIT_LIMIT;
+        let (mut end, mut told) = (Instant::now() + EXIT_LIMIT, 0);
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
+            // While it says that it gets on, as it does when it detaches hundreds of functions, it does not hang.
+            let tells = text(&self.stderr).len();
+            if tells > told {
+                (end, told) = (Instant::now() + EXIT_LIMIT, tells);
+            }
             ensure!(
                 Instant::now() < end,
-                "it did not end within {} s\n{}",
+                "it said nothing for {} s, and did not end\n{}",
                 EXIT_LIMIT.as_secs(),
                 text(&self.stderr)
             );
