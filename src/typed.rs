@@ -12,7 +12,7 @@ use crate::ctype::CType;
 use crate::glob::Pattern;
 use crate::span::Span;
 use crate::types::{Func, TypeId};
-use crate::user::{Arch, Recipe};
+use crate::user::{Arch, Recipe, Register};
 use crate::wire::{Format, Phase, ValueLayout};
 
 /// A query with nothing left to resolve.
@@ -406,6 +406,8 @@ pub enum Builtin {
     Duration,
     /// The stack pointer where the probe is.
     Stack,
+    /// A register where the probe is.
+    Register(Register),
 }
 
 impl Builtin {
@@ -417,7 +419,8 @@ impl Builtin {
             | Builtin::Uid
             | Builtin::Gid
             | Builtin::Cgroup
-            | Builtin::Stack => true,
+            | Builtin::Stack
+            | Builtin::Register(_) => true,
             Builtin::Pid | Builtin::Tid | Builtin::Task | Builtin::Duration => false,
         }
     }

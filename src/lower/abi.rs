@@ -25,6 +25,8 @@ pub(super) enum Location {
     Saved(u32),
     /// On the stack, so many bytes above the stack pointer at entry (where the return address is).
     Stack(i16),
+    /// In memory, at the address that this word of the context holds.
+    Behind(i16),
     /// What `bpf_get_func_ret` gives.
     Result,
     /// In a program: where these recipes say, one for each group of places.
@@ -107,7 +109,7 @@ const CONTEXT_WORDS: i16 = 12;
 pub(super) fn return_slot(types: &Types, func: &Func) -> Location {
     let used: i16 = func.params.iter().map(|param| words_of(types, param.ty)).sum();
     let words = words_of(types, func.ret);
-    if words > 1 || used + words > CONTEXT_WORDS {
+    if words > 1 || used + words > CONTEXT_WORDS || in_memory(types, func.ret) {
         // A trampoline keeps one register of it only, and the verifier lets nobody look behind the last argument that
         // a function may have.
         return Location::Unknown;
@@ -120,7 +122,7 @@ pub(super) fn return_slot(types: &Types, func: &Func) -> Location {
 pub(super) fn result(types: &Types, func: &Func) -> Location {
     match words_of(types, func.ret) {
         0 => Location::Words(Vec::new()),
-        1 => Location::Result,
+        1 if !in_memory(types, func.ret) => Location::Result,
         _ => Location::Unknown,
     }
 }
@@ -128,7 +130,7 @@ pub(super) fn result(types: &Types, func: &Func) -> Location {
 /// Where a function finds its arguments at entry.
 pub(super) fn entry(types: &Types, func: &Func) -> Vec<Location> {
     // A struct that is returned in memory takes the first register for the address of where to.
-    let hidden = types.composite(func.ret).is_some_and(|ret| ret.size > 16);
+    let hidden = in_memory(types, func.ret);
     let mut free = &ARG_REGS[usize::from(hidden)..];
     let mut stack = 8i16;
     func.params
@@ -154,18 +156,28 @@ pub(super) fn entry(types: &Types, func: &Func) -> Vec<Location> {
 
 /// Where a caller finds the return value.
 pub(super) fn at_return(types: &Types, func: &Func) -> Location {
+    if in_memory(types, func.ret) {
+        // Where the caller wanted it, and the function says again where that is.
+        return Location::Behind(RETURN_REGS[0]);
+    }
     match types.size_of(func.ret) {
         Some(0) => Location::Words(Vec::new()),
         Some(1..=8) => Location::Words(vec![RETURN_REGS[0]]),
-        Some(9..=16) if aligned(types, func.ret, 0, 0) => Location::Words(RETURN_REGS.to_vec()),
-        // `ax` holds the address of where it was put; that is memory, not a register.
-        Some(_) | None => Location::Unknown,
+        Some(_) => Location::Words(RETURN_REGS.to_vec()),
+        None => Location::Unknown,
     }
 }
 
 fn words_of(types: &Types, ty: TypeId) -> i16 {
     let size = types.size_of(ty).unwrap_or(8).min(1 << 12);
     size.div_ceil(8) as i16
+}
+
+/// Whether a value of that type is passed and returned in memory (psABI 3.2.3: more than two words, or a member that is not aligned).
+fn in_memory(types: &Types, ty: TypeId) -> bool {
+    types
+        .composite(ty)
+        .is_some_and(|composite| composite.size > 16 || !aligned(types, ty, 0, 0))
 }
 
 /// Whether every member lies at a multiple of its size: a struct with one that doesn't is passed in memory.

@@ -100,7 +100,7 @@ impl Lower<'_> {
                 }
                 self.as_argument(raw, declared)
             }
-            Location::Words(_) | Location::Unknown => {
+            Location::Words(_) | Location::Behind(_) | Location::Unknown => {
                 panic!("bug in ksnoop-jit: a value that this kind of program does not have")
             }
         };
@@ -537,6 +537,11 @@ impl Lower<'_> {
             Location::Stack(offset) => {
                 let from = self.stack_word(offset);
                 self.probe(address, size.next_multiple_of(8), from, Memory::Kernel);
+            }
+            Location::Behind(word) => {
+                let from = self.context_word(Type::Int, word);
+                let from = self.b.as_ptr(Space::Kernel, from);
+                self.probe(address, size, from, Memory::Kernel);
             }
             Location::Saved(offset) => {
                 let from = self.saved_at(offset);

@@ -86,7 +86,7 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
     let (types, func) = (lower.types, lower.query.probe.func());
     if lower.return_location == abi::Location::Unknown && event.mentions(&typed::ExprKind::Return) {
         return Err(format!(
-            "a {} does not see what `{}` returns: {} is not returned in one register",
+            "a {} does not see what `{}` returns: a {} is more than one register",
             kind.what(),
             func.name,
             types.c_name(func.ret),
@@ -96,6 +96,9 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
         matches!(kind, ProgramKind::Kprobe | ProgramKind::Kretprobe) || lower.query.probe.user().is_some();
     if !registers && event.mentions(&typed::ExprKind::Builtin(Builtin::Stack)) {
         return Err(format!("a {} does not see the stack pointer", kind.what()));
+    }
+    if !registers && mentions_register(event) {
+        return Err(format!("a {} does not see the registers", kind.what()));
     }
     if kind.trampoline()
         && let Some(index) = abi::misread(types, func)
@@ -108,6 +111,21 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
         ));
     }
     Ok(())
+}
+
+/// Whether an event asks for a register by its name.
+fn mentions_register(event: &typed::Event) -> bool {
+    let mut found = false;
+    let mut look = |expr: &typed::Expr| {
+        found |= matches!(expr.kind, typed::ExprKind::Builtin(typed::Builtin::Register(_)));
+    };
+    for item in &event.items {
+        item.source.walk(&mut look);
+    }
+    for predicate in &event.predicates {
+        predicate.cond.walk(&mut look);
+    }
+    found
 }
 
 /// A program that does everything at once.

@@ -482,7 +482,10 @@ impl Lower<'_> {
                 let value = self.by_recipes(&recipes, None);
                 self.b.store(Width::B8, to, 0, value);
             }
-            abi::Location::Saved(_) | abi::Location::Result | abi::Location::Unknown => {
+            abi::Location::Saved(_)
+            | abi::Location::Behind(_)
+            | abi::Location::Result
+            | abi::Location::Unknown => {
                 unreachable!("bug in ksnoop-jit: at entry every argument is somewhere")
             }
         }

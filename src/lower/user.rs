@@ -252,7 +252,7 @@ impl Lower<'_> {
 
     /// A register or a part of one, zero-extended. The context may be loaded from in parts (`kprobe_prog_is_valid_access`,
     /// kernel/trace/bpf_trace.c).
-    fn register(&mut self, register: Register) -> Value {
+    pub(super) fn register(&mut self, register: Register) -> Value {
         let ctx = self.ctx;
         self.b
             .load(Type::Int, width(u32::from(register.size)), ctx, register.offset)

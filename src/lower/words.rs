@@ -96,6 +96,7 @@ impl Lower<'_> {
             Builtin::Task if self.target.current_task_btf => self.word(Helper::GetCurrentTaskBtf),
             Builtin::Task => self.word(Helper::GetCurrentTask),
             Builtin::Duration => self.duration(),
+            Builtin::Register(register) => self.register(register),
             Builtin::Stack => {
                 let ctx = self.ctx;
                 let (at, space) = match self.query.probe.user() {

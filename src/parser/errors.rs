@@ -209,6 +209,20 @@ pub(super) fn missing_symbol(at: Tokens<'_>) -> Diagnostic {
     .help("for example `@jiffies`, or `@init_task+8`")
 }
 
+/// A `\` that is not followed by a constant.
+pub(super) fn missing_immediate(at: Tokens<'_>) -> Diagnostic {
+    let what = at.after();
+    if let Tok::Bad(diagnostic) = what.kind() {
+        return (**diagnostic).clone();
+    }
+    Diagnostic::error(Code::MissingOperand, at.span(), "`\\` without a constant")
+        .label(format!(
+            "expected a number or a text in double quotes after this, found {}",
+            describe(what)
+        ))
+        .help("for example `\\5` or `\\\"text\"`, which are shown as they are")
+}
+
 /// A member's name should be here, after `.` or `->`.
 pub(super) fn missing_member(i: Tokens<'_>) -> Diagnostic {
     let step = i.before();

@@ -274,6 +274,8 @@ fn primary(i: Tokens<'_>) -> Parsed<'_, Tree> {
     }
     match i.kind() {
         Tok::Punct(Punct::At) => at_symbol(i),
+        Tok::Punct(Punct::Backslash) => immediate(i),
+        Tok::Punct(Punct::Op(BinaryOp::Rem)) => register(i),
         Tok::Punct(Punct::LParen) => parenthesized(i),
         Tok::Name
             if i.after().is(Punct::LParen) && i.text() != "sizeof" && !types::is_type_word(i.text()) =>
@@ -304,6 +306,22 @@ fn at_symbol(i: Tokens<'_>) -> Parsed<'_, Tree> {
         // A dereference, a cast, a sum, a cast, a call, a name.
         Some((rest, kind, span)) => Ok((rest, Tree::above(5, kind, span, i.span())?)),
         None => fail(errors::missing_symbol(i)),
+    }
+}
+
+/// `%NAME`: a call, and what it is of.
+fn register(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    match fetch::register(i) {
+        Some((rest, kind, span)) => Ok((rest, Tree::above(1, kind, span, i.span())?)),
+        None => fail(errors::missing_operand(i)),
+    }
+}
+
+/// `\5` and its like: a call, a sign, a constant.
+fn immediate(i: Tokens<'_>) -> Parsed<'_, Tree> {
+    match fetch::immediate(i) {
+        Some((rest, kind, span)) => Ok((rest, Tree::above(2, kind, span, i.span())?)),
+        None => fail(errors::missing_immediate(i)),
     }
 }
 
@@ -413,12 +431,15 @@ fn key<'a>(i: Tokens<'a>, args: &mut Vec<Arg>, height: &mut u16) -> Result<Token
     }
     let span = start.to(rest.before().span());
     match args.pop() {
-        Some(Arg::Expr(expr)) => args.push(Arg::Key(Box::new(Item {
-            label,
-            expr,
-            format,
-            span,
-        }))),
+        Some(Arg::Expr(expr)) => {
+            let (expr, format) = query::named(expr, format);
+            args.push(Arg::Key(Box::new(Item {
+                label,
+                expr,
+                format,
+                span,
+            })));
+        }
         // A type is no key, which is told where it is asked what it means.
         Some(other) => args.push(other),
         None => {}

@@ -1,7 +1,7 @@
 //! The fetch expressions of the kernel's probe events (Documentation/trace/kprobetrace.rst), in terms of C: `+8(p)` is what lies
 //! 8 bytes behind `p`, `+u8(p)` the same in user memory, `@NAME`, `@NAME+8` and `@ADDRESS` what lies at a symbol or an
-//! address; all are 64-bit numbers, which a cast or a format makes smaller. In: tokens. Out: `Expr`, as if C had been
-//! written. Never knows what a symbol's address is.
+//! address, `%NAME` a register; all are 64-bit numbers, which a cast or a format makes smaller. `\5` and `\"text"` are constants. In:
+//! tokens. Out: `Expr`, as if C had been written. Never knows what a symbol's address is, nor which registers there are.
 
 use super::ast::{Arg, BinaryOp, Expr, ExprKind, Ident, IntLit, Query, Radix, TypeBase, TypeName, UnaryOp};
 use super::cursor::Tokens;
@@ -10,6 +10,10 @@ use crate::span::{Span, Spanned};
 
 /// The function that stands for a symbol's address.
 pub(crate) const ADDRESS_OF: &str = "kaddr";
+/// The function that stands for a register.
+pub(crate) const REGISTER: &str = "reg";
+/// The function that stands for a constant to be shown.
+pub(crate) const IMMEDIATE: &str = "imm";
 
 /// A distance before a parenthesis.
 pub(super) struct Offset {
@@ -135,6 +139,93 @@ fn distance(i: Tokens<'_>, before: Span) -> Option<(Tokens<'_>, Spanned<BinaryOp
             span: number.span(),
         },
     ))
+}
+
+/// `%NAME` (without blanks): the register, and the place behind it. `None` if it is none.
+pub(super) fn register(i: Tokens<'_>) -> Option<(Tokens<'_>, ExprKind, Span)> {
+    let name = i.after();
+    if name.name().is_empty() || name.span().start != i.span().end {
+        return None;
+    }
+    let span = i.span().to(name.span());
+    let text = Expr {
+        kind: ExprKind::Str(name.text().as_bytes().to_vec()),
+        span,
+    };
+    Some((name.after(), call(REGISTER, text, span).kind, span))
+}
+
+/// A backslash and a number, with or without a sign, or a text: the constant, and the place behind it. `None` if it is none.
+pub(super) fn immediate(i: Tokens<'_>) -> Option<(Tokens<'_>, ExprKind, Span)> {
+    let first = i.after();
+    let (sign, constant) = match first.kind() {
+        Tok::Punct(Punct::Op(BinaryOp::Sub)) => (Some(UnaryOp::Neg), first.after()),
+        Tok::Punct(Punct::Op(BinaryOp::Add)) => (Some(UnaryOp::Plus), first.after()),
+        Tok::Punct(_) | Tok::Name | Tok::Builtin | Tok::Int(_) | Tok::Char(_) | Tok::Str(_) => (None, first),
+        Tok::Bad(_) | Tok::End => return None,
+    };
+    let kind = match constant.kind() {
+        Tok::Int(literal) => ExprKind::Int(*literal),
+        Tok::Str(text) if sign.is_none() => ExprKind::Str(text.clone()),
+        Tok::Punct(_) | Tok::Name | Tok::Builtin | Tok::Char(_) | Tok::Str(_) => return None,
+        Tok::Bad(_) | Tok::End => return None,
+    };
+    let mut value = Expr {
+        kind,
+        span: constant.span(),
+    };
+    if let Some(op) = sign {
+        let span = first.span();
+        value = Expr {
+            kind: ExprKind::Unary {
+                op: Spanned { node: op, span },
+                operand: Box::new(value),
+            },
+            span: span.to(constant.span()),
+        };
+    }
+    let span = i.span().to(constant.span());
+    Some((constant.after(), call(IMMEDIATE, value, span).kind, span))
+}
+
+/// What the types `%pd` and `%pD` show of an address: the name of a `struct dentry`, and of a `struct file`'s one
+/// (`traceprobe_expand_dentry_args`, kernel/trace/trace_probe.c).
+pub(super) fn name_of(expr: Expr, file: bool) -> Expr {
+    let span = expr.span;
+    let pointer = Expr {
+        kind: ExprKind::Cast {
+            ty: TypeName {
+                base: TypeBase::Struct(Ident {
+                    node: if file { "file" } else { "dentry" }.to_owned(),
+                    span,
+                }),
+                pointers: 1,
+                span,
+            },
+            operand: Box::new(expr),
+        },
+        span,
+    };
+    let steps: &[(&str, bool)] = match file {
+        true => &[
+            ("f_path", true),
+            ("dentry", false),
+            ("d_name", true),
+            ("name", false),
+        ],
+        false => &[("d_name", true), ("name", false)],
+    };
+    steps.iter().fold(pointer, |base, (field, arrow)| Expr {
+        kind: ExprKind::Member {
+            base: Box::new(base),
+            arrow: *arrow,
+            field: Ident {
+                node: (*field).to_owned(),
+                span,
+            },
+        },
+        span,
+    })
 }
 
 /// The names of all symbols whose addresses a query asks for.

@@ -32,8 +32,8 @@ mod types;
 mod tests;
 
 pub use dump::dump;
-pub(crate) use fetch::ADDRESS_OF;
 pub use fetch::symbols;
+pub(crate) use fetch::{ADDRESS_OF, IMMEDIATE, REGISTER};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::span::Span;

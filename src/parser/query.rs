@@ -5,10 +5,11 @@ use nom::Parser;
 use nom::combinator::opt;
 
 use super::MAX_ITEMS;
-use super::ast::{Expr, Ident, Item};
+use super::ast::{BinaryOp, Expr, Ident, Item};
 use super::cursor::{Parsed, Problem, Tokens, fail, punct};
 use super::errors::{self, Inside};
 use super::expr::expr;
+use super::fetch;
 use super::token::{Punct, Tok};
 use super::types::is_type_word;
 use crate::diag::{Code, Diagnostic};
@@ -84,6 +85,7 @@ fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
     let (i, label) = label(i)?;
     let (i, tree) = expr(i)?;
     let (i, format) = formatted(i)?;
+    let (expr, format) = named(*tree.expr, format);
     if !i.is(Punct::Comma) && !i.is(Punct::RParen) {
         return fail(errors::unexpected(i, Inside::Items(open)));
     }
@@ -92,7 +94,7 @@ fn item(i: Tokens<'_>, open: Span) -> Parsed<'_, Item> {
         i,
         Item {
             label,
-            expr: *tree.expr,
+            expr,
             format,
             span,
         },
@@ -136,7 +138,14 @@ pub(super) fn formatted(i: Tokens<'_>) -> Parsed<'_, Option<Ident>> {
 /// The format's name after `:`.
 fn format(i: Tokens<'_>, colon: Span) -> Parsed<'_, Ident> {
     match i.kind() {
-        Tok::Name if i.after().is(Punct::LBracket) => array_format(i),
+        Tok::Name if is_bitfield(i) => bitfield_format(i),
+        Tok::Name if i.after().is(Punct::LBracket) => array_format(i, i.text().to_owned(), i.after()),
+        // The kernel writes these two with the sign that `printk` has for them.
+        Tok::Punct(Punct::Op(BinaryOp::Rem)) if matches!(i.after().text(), DENTRY | FILE) => {
+            let span = i.span().to(i.after().span());
+            let node = format!("%{}", i.after().text());
+            Ok((i.after().after(), Ident { node, span }))
+        }
         Tok::Name => Ok((
             i.after(),
             Ident {
@@ -154,9 +163,62 @@ fn format(i: Tokens<'_>, colon: Span) -> Parsed<'_, Ident> {
     }
 }
 
-/// A format of many: `u8[4]`.
-fn array_format(name: Tokens<'_>) -> Parsed<'_, Ident> {
-    let open = name.after();
+/// `%pd`, the name of a `struct dentry`, and `%pD`, that of a `struct file`.
+const DENTRY: &str = "pd";
+const FILE: &str = "pD";
+
+/// What a format that names a struct shows of it: that is an expression, and a string.
+pub(super) fn named(expr: Expr, format: Option<Ident>) -> (Expr, Option<Ident>) {
+    match format {
+        Some(Ident { node, span }) if node.starts_with('%') => {
+            let shown = fetch::name_of(expr, node.ends_with(FILE));
+            let node = "string".to_owned();
+            (shown, Some(Ident { node, span }))
+        }
+        Some(_) | None => (expr, format),
+    }
+}
+
+/// Whether the kernel's format for a part of a number begins here: `b4@2/32`.
+fn is_bitfield(name: Tokens<'_>) -> bool {
+    let digits = name.text().strip_prefix('b').unwrap_or("");
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && name.after().is(Punct::At)
+}
+
+/// `bWIDTH@OFFSET/CONTAINER`, in bits; or so many of them.
+fn bitfield_format(name: Tokens<'_>) -> Parsed<'_, Ident> {
+    let offset = name.after().after();
+    let container = offset.after().after();
+    let slash = offset.after().is(Punct::Op(BinaryOp::Div));
+    let (Tok::Int(first), true, Tok::Int(bits)) = (offset.kind(), slash, container.kind()) else {
+        let wrong = match (matches!(offset.kind(), Tok::Int(_)), slash) {
+            (true, true) => container,
+            (true, false) => offset.after(),
+            (false, _) => offset,
+        };
+        return fail(
+            Diagnostic::error(
+                Code::MissingFormat,
+                wrong.span(),
+                "this format of a bitfield is not complete",
+            )
+            .label(format!("not expected: {}", errors::describe(wrong)))
+            .secondary(name.span(), "so many bits")
+            .help(
+                "it is written `b<width>@<offset>/<container>`: `b4@2/32` is four bits from bit 2 on, of 32",
+            ),
+        );
+    };
+    let node = format!("{}@{}/{}", name.text(), first.value, bits.value);
+    if container.after().is(Punct::LBracket) {
+        return array_format(name, node, container.after());
+    }
+    let span = name.span().to(container.span());
+    Ok((container.after(), Ident { node, span }))
+}
+
+/// A format of many: `u8[4]`. `each` is the format of one.
+fn array_format<'a>(name: Tokens<'a>, each: String, open: Tokens<'a>) -> Parsed<'a, Ident> {
     let number = open.after();
     let Tok::Int(count) = number.kind() else {
         return fail(
@@ -179,7 +241,7 @@ fn array_format(name: Tokens<'_>) -> Parsed<'_, Ident> {
         );
     }
     let ident = Ident {
-        node: format!("{}[{}]", name.text(), count.value),
+        node: format!("{each}[{}]", count.value),
         span: name.span().to(close.span()),
     };
     Ok((close.after(), ident))

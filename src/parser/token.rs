@@ -105,6 +105,8 @@ pub(super) enum Punct {
     Bang,
     Tilde,
     At,
+    /// `\`, before a constant.
+    Backslash,
     /// An infix operator; five of them are prefix operators too.
     Op(BinaryOp),
 }
@@ -134,6 +136,7 @@ const PUNCTUATION: &[(&str, Punct)] = &[
     ("!", Punct::Bang),
     ("~", Punct::Tilde),
     ("@", Punct::At),
+    ("\\", Punct::Backslash),
     ("*", Punct::Op(BinaryOp::Mul)),
     ("/", Punct::Op(BinaryOp::Div)),
     ("%", Punct::Op(BinaryOp::Rem)),

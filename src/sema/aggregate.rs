@@ -458,7 +458,9 @@ fn is_timeless(walk: impl FnOnce(&mut dyn FnMut(&Expr))) -> bool {
             ExprKind::Builtin(
                 Builtin::Pid | Builtin::Tid | Builtin::Uid | Builtin::Gid | Builtin::Cgroup | Builtin::Task,
             ) => true,
-            ExprKind::Builtin(Builtin::Cpu | Builtin::Ktime | Builtin::Duration | Builtin::Stack)
+            ExprKind::Builtin(
+                Builtin::Cpu | Builtin::Ktime | Builtin::Duration | Builtin::Stack | Builtin::Register(_),
+            )
             | ExprKind::Arg(_)
             | ExprKind::Return
             | ExprKind::Load(_)

@@ -30,6 +30,17 @@ impl Sema<'_> {
         let (bytes, signed) = match (word.number, word.format) {
             (Some(number), _) => number,
             (None, Format::Symbol) => (8, false),
+            (None, Format::String) => {
+                return self.report(
+                    Diagnostic::error(
+                        Code::BadFormat,
+                        format.span,
+                        format!("`{}` is several values", format.node),
+                    )
+                    .label("one is needed here")
+                    .help("name one of them: `str(p[0])`"),
+                );
+            }
             (None, _) => {
                 return self.report(
                     Diagnostic::error(
@@ -38,31 +49,42 @@ impl Sema<'_> {
                         format!("there is no array of `{name}`"),
                     )
                     .label("says nothing about how long one is")
-                    .note("arrays are of u8 to u64, s8 to s64, x8 to x64, char and symbol")
-                    .help("a string in an array of pointers is an item of its own: `str(p[0])`"),
+                    .note(
+                        "arrays are of u8 to u64, s8 to s64, x8 to x64, char, symbol, string and bitfields",
+                    ),
                 );
             }
         };
-        let count = match count.trim_end_matches(']').parse::<u16>() {
-            Ok(count) if (1..=MAX).contains(&count) => count,
-            Ok(_) | Err(_) => {
-                return self.report(
-                    Diagnostic::error(
-                        Code::OutOfBounds,
-                        format.span,
-                        format!("such an array has 1 to {MAX} elements"),
-                    )
-                    .label("not that many")
-                    .help("`buf(p, n)` shows more bytes"),
-                );
-            }
-        };
+        let count = self.count_of(count, format)?;
         let ty = CType::Btf(TypeId::integers(bytes, signed, count));
         let place = self.array_place(operand, ty, u64::from(bytes) * u64::from(count), format)?;
         Ok((Operand::Place(place), word.format))
     }
 
-    fn array_place(&mut self, operand: Operand, ty: CType, size: u64, format: &ast::Ident) -> R<Place> {
+    /// How many there are; `count` is what follows the bracket.
+    pub(super) fn count_of(&mut self, count: &str, format: &ast::Ident) -> R<u16> {
+        match count.trim_end_matches(']').parse::<u16>() {
+            Ok(count) if (1..=MAX).contains(&count) => Ok(count),
+            Ok(_) | Err(_) => self.report(
+                Diagnostic::error(
+                    Code::OutOfBounds,
+                    format.span,
+                    format!("such an array has 1 to {MAX} elements"),
+                )
+                .label("not that many")
+                .help("`buf(p, n)` shows more bytes"),
+            ),
+        }
+    }
+
+    /// So many bytes at the place that an operand is, or at the address that it holds, as an array of type `ty`.
+    pub(super) fn array_place(
+        &mut self,
+        operand: Operand,
+        ty: CType,
+        size: u64,
+        format: &ast::Ident,
+    ) -> R<Place> {
         let span = operand.span();
         if let Operand::Place(place) = &operand
             && let Base::Pointer { .. } = place.base

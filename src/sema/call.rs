@@ -6,14 +6,14 @@ use super::expr::{Operand, value};
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
-use crate::parser::ADDRESS_OF;
 use crate::parser::ast::{self, Arg};
+use crate::parser::{ADDRESS_OF, IMMEDIATE, REGISTER};
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::typed::ExprKind;
 
 /// Every built-in function with how it is called.
-const FUNCTIONS: [(&str, &str); 20] = [
+const FUNCTIONS: [(&str, &str); 22] = [
     ("sizeof", "sizeof(x)"),
     ("offsetof", "offsetof(type, member)"),
     ("container_of", "container_of(pointer, type, member)"),
@@ -23,6 +23,8 @@ const FUNCTIONS: [(&str, &str); 20] = [
     ("buf", "buf(pointer, length)"),
     ("ksym", "ksym(address)"),
     (ADDRESS_OF, "kaddr(\"jiffies\")"),
+    (REGISTER, "reg(\"si\")"),
+    (IMMEDIATE, "imm(5)` or `imm(\"text\")"),
     ("ip", "ip(\"10.0.0.1\")` or `ip(\"fe80::1\")"),
     ("mac", "mac(\"02:00:5e:10:00:01\")"),
     ("is_err", "is_err(pointer)"),
@@ -94,6 +96,14 @@ impl Sema<'_> {
             },
             ADDRESS_OF => match args {
                 [Arg::Expr(name)] => self.address_of_symbol(name, span),
+                _ => self.wrong_arguments(func, args, span),
+            },
+            REGISTER => match args {
+                [Arg::Expr(name)] => self.register(name, span),
+                _ => self.wrong_arguments(func, args, span),
+            },
+            IMMEDIATE => match args {
+                [Arg::Expr(constant)] => self.immediate(constant, span),
                 _ => self.wrong_arguments(func, args, span),
             },
             "ip" | "mac" => self.address_call(func, args, span),

@@ -2,6 +2,7 @@
 //! which at return with what entry saved.
 
 use super::expr::{Operand, both};
+use super::fetched::{self, Several};
 use super::phases::{conjuncts, phase_of};
 use super::{R, Reported, Sema};
 use crate::diag::{Code, Diagnostic};
@@ -182,18 +183,24 @@ impl Sema<'_> {
             }
             return Ok(());
         }
-        let (mut shown, marks) =
-            self.marked(|this| this.labelled(expr, item.label.as_ref(), item.format.as_ref(), item.span))?;
-        match forced {
-            Some(forced) => {
-                self.check_forced(shown.when, forced, expr.span)?;
-                shown.when = forced;
+        let (all, marks) = self.marked(|this| match item.format.as_ref().and_then(Several::of) {
+            Some(several) => this.several(expr, item, &several),
+            None => this
+                .labelled(expr, item.label.as_ref(), item.format.as_ref(), item.span)
+                .map(|shown| vec![shown]),
+        })?;
+        for mut shown in all {
+            match forced {
+                Some(forced) => {
+                    self.check_forced(shown.when, forced, expr.span)?;
+                    shown.when = forced;
+                }
+                None => shown.when = self.settled(&marks, shown.when, &mut shown.source),
             }
-            None => shown.when = self.settled(&marks, shown.when, &mut shown.source),
-        }
-        let plain = item.label.is_none() && item.format.is_none();
-        if !(plain && parts.judged(&shown)) {
-            parts.items.push(shown);
+            let plain = item.label.is_none() && item.format.is_none();
+            if !(plain && parts.judged(&shown)) {
+                parts.items.push(shown);
+            }
         }
         Ok(())
     }
@@ -228,28 +235,35 @@ impl Sema<'_> {
             Some(_) | None => expr,
         };
         let operand = self.operand(expr);
+        let bits = format.filter(|format| fetched::is_bitfield(format));
         let array = format.filter(|format| format.node.ends_with(']'));
         let word = format
-            .filter(|_| array.is_none())
+            .filter(|_| array.is_none() && bits.is_none())
             .map(|name| Ok((self.format(name)?, name)))
             .transpose();
         let (operand, word) = both(operand, word)?;
         if let Some(label) = label {
             self.check_label(label, expr, &operand)?;
         }
-        let (operand, shape) = match (array, word) {
-            (Some(name), _) => {
+        let (operand, shape) = match (array, bits, word) {
+            (Some(name), _, _) => {
                 let (operand, shape) = self.array_of(operand, name)?;
                 (operand, Some(shape))
             }
-            (None, Some((word, name))) => (self.as_formatted(operand, word, name)?, Some(word.format)),
-            (None, None) => (operand, None),
+            (None, Some(name), _) => (self.bits_of(operand, name)?, Some(Format::Unsigned)),
+            (None, None, Some((word, name))) => (self.as_formatted(operand, word, name)?, Some(word.format)),
+            (None, None, None) => (operand, fetched::default_format(expr)),
         };
         let label = match label {
             Some(label) => label.node.clone(),
             None => self.label(expr),
         };
-        let shown = self.show(operand, label, shape, span)?;
+        let shown = if let (Operand::Str(text, _), true) = (&operand, fetched::is_immediate(expr)) {
+            // A text that is to be shown, not one that was forgotten to be compared with.
+            fetched::text(text.clone(), label, shape, span)
+        } else {
+            self.show(operand, label, shape, span)?
+        };
         if let Some(format) = format {
             self.check_format(&shown, format)?;
         }
@@ -258,7 +272,7 @@ impl Sema<'_> {
 
     /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
     fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
-        if !operand.is_fixed() || matches!(operand, Operand::Func(_)) {
+        if !operand.is_fixed() || matches!(operand, Operand::Func(_)) || fetched::is_immediate(expr) {
             return Ok(());
         }
         let between = Span {
@@ -329,6 +343,7 @@ impl Sema<'_> {
                 if parts.items.iter().any(|item| item.label == label) {
                     return Ok(());
                 }
+                let format = format.or_else(|| fetched::default_format(expr));
                 let mut shown = self.show(operand, label, format, expr.span)?;
                 shown.when = match forced {
                     Some(forced) => forced,
@@ -436,7 +451,7 @@ impl Sema<'_> {
         }
         let at = |when| items.iter().any(|i| i.when == when) || predicates.iter().any(|p| p.when == when);
         let (entry, exit) = (at(When::Entry), at(When::Return));
-        if everything {
+        if everything && predicates.is_empty() {
             // A void function's return is an event too, with nothing in it.
             let (first, second) = items.into_iter().partition(|item| item.when == When::Entry);
             return vec![
@@ -488,7 +503,7 @@ impl Sema<'_> {
 }
 
 /// The address of what a fetch expression reads, as a `char *`; the parser has made it a number of 64 bits.
-fn fetched_from(expr: &ast::Expr) -> Option<&ast::Expr> {
+pub(super) fn fetched_from(expr: &ast::Expr) -> Option<&ast::Expr> {
     let Ast::Unary { op, operand } = &expr.kind else {
         return None;
     };

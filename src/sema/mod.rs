@@ -12,6 +12,7 @@ mod ctypes;
 mod decided;
 mod duration;
 mod expr;
+mod fetched;
 mod format;
 mod items;
 mod keys;
@@ -37,7 +38,7 @@ use crate::diag::{Diagnostic, Severity};
 use crate::parser::ast::{self, TargetKind};
 use crate::typed;
 use crate::types::{Param, TypeId, Types};
-use crate::user::Images;
+use crate::user::{Arch, Images};
 
 /// What bounds the size of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +159,7 @@ fn type_for(
         subject: func.name.clone(),
         module: func.id.module,
         user: probe.user().is_some(),
+        arch: probe.user().map_or(Arch::X86_64, |probe| probe.arch),
         described: match &probe {
             typed::Probe::Function(func) => func.id != TypeId::VOID,
             typed::Probe::Tracepoint(_) => true,
@@ -222,6 +224,8 @@ struct Sema<'a> {
     module: u16,
     /// Whether it is in a program, whose pointers point into its own memory.
     user: bool,
+    /// The machine that it runs on.
+    arch: Arch,
     /// Whether it is known which arguments there are; else they are what registers hold.
     described: bool,
     /// For each argument of a program, why it can be fetched nowhere, if so; empty if it is at none of the places.

@@ -6,7 +6,7 @@ use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::span::Span;
-use crate::typed::{Base, Expr, ExprKind, Memory, Place};
+use crate::typed::{Base, Builtin, Expr, ExprKind, Memory, Place};
 use crate::types::Type;
 
 impl Sema<'_> {
@@ -124,6 +124,7 @@ impl Sema<'_> {
                 self.memory_of(inner, to)
             }
             ExprKind::Cond(_, then, _) if self.user => self.memory_of(then, to),
+            ExprKind::Builtin(Builtin::Register(_)) => self.own(to),
             ExprKind::Builtin(_) => self.untagged(to),
             ExprKind::Const(_)
             | ExprKind::Arg(_)

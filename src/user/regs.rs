@@ -63,6 +63,31 @@ const X86_64: [([&str; 4], i16); 17] = [
 /// The second bytes of the first four, which have names of their own.
 const X86_64_HIGH: [(&str, i16); 4] = [("ah", 81), ("bh", 41), ("ch", 89), ("dh", 97)];
 
+/// The registers of x86-64 by the kernel's names, which are the fields of `struct pt_regs`.
+const X86_64_PROBE: [(&str, i16); 21] = [
+    ("ax", 80),
+    ("bx", 40),
+    ("cx", 88),
+    ("dx", 96),
+    ("si", 104),
+    ("di", 112),
+    ("bp", 32),
+    ("sp", 152),
+    ("r8", 72),
+    ("r9", 64),
+    ("r10", 56),
+    ("r11", 48),
+    ("r12", 24),
+    ("r13", 16),
+    ("r14", 8),
+    ("r15", 0),
+    ("ip", 128),
+    ("orig_ax", 120),
+    ("cs", 136),
+    ("flags", 144),
+    ("ss", 160),
+];
+
 impl Arch {
     /// The register of that name, without the `%` that assemblers of x86-64 put before it.
     pub fn register(self, name: &str) -> Option<Register> {
@@ -106,6 +131,36 @@ impl Arch {
                     })
                 }
             },
+        }
+    }
+
+    /// The register that the kernel's probe events call so behind their `%` (`regs_query_register_offset`,
+    /// `arch/x86/kernel/ptrace.c`, `arch/arm64/kernel/ptrace.c`): always all of it.
+    pub fn probe_register(self, name: &str) -> Option<Register> {
+        match self {
+            Arch::X86_64 => X86_64_PROBE
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, offset)| Register::whole(*offset)),
+            Arch::Aarch64 => match name {
+                "pc" => Some(self.instruction_pointer()),
+                "pstate" => Some(Register::whole(264)),
+                // Parts of registers, and the frame pointer, have no names there.
+                "wsp" | "fp" => None,
+                name if name.starts_with('w') => None,
+                name => self.register(name),
+            },
+        }
+    }
+
+    /// What the registers are called there, for suggestions.
+    pub fn probe_registers(self) -> Vec<String> {
+        match self {
+            Arch::X86_64 => X86_64_PROBE.iter().map(|(name, _)| name.to_string()).collect(),
+            Arch::Aarch64 => (0..=30)
+                .map(|number| format!("x{number}"))
+                .chain(["lr", "sp", "pc", "pstate"].map(str::to_string))
+                .collect(),
         }
     }
 

@@ -41,6 +41,17 @@ pub(crate) fn cases() -> Vec<Case> {
             "do_sys_openat2(a=@linux_banner:u32, b=@linux_banner+6:u8, d=str(kaddr(\"linux_banner\"), 13))",
             symbols,
         ),
+        own(
+            "fetch.registers",
+            "do_sys_openat2(a=%di:s32, b=+0(%si):ustring, c=%si, d=$arg2, e=+0(%dx):b2@0/64, f=+4(%dx):b1@0/8, \
+             g=\\-5:s64, h=\\\"a text\", i=%ip:symbol)",
+            registers,
+        ),
+        own(
+            "fetch.strings",
+            "__x64_sys_execve(a=+u0(+104(%di)):ustring[2], b=+0(+112(%di)):ustring)",
+            strings,
+        ),
         own("stack.long", "vfs_open()", long_stack),
         own("migrate", MIGRATES, migrates),
         own("migrate.kprobe", MIGRATES, migrates_by_kprobes),
@@ -311,6 +322,76 @@ fn symbols(guest: &Guest, query: &str) -> Result<()> {
         ensure!(
             value.is_some_and(|value| value.text.ends_with(&want)),
             "{label} is {value:?}, not {want}"
+        );
+    }
+    Ok(())
+}
+
+/// Registers, bitfields and constants as the kernel's probe events have them.
+fn registers(guest: &Guest, query: &str) -> Result<()> {
+    let mut tool = start(guest, &["-v", query])?;
+    let pid = opens_on("0")?;
+    tool.wait_output(|text| has(text, pid) && text.contains("/etc/hosts"));
+    let (events, ended) = ended(tool)?;
+    let event = events
+        .iter()
+        .find(|event| {
+            let mut values = event.values.iter();
+            event.pid == pid && values.any(|value| value.text.ends_with("\"/etc/hosts\""))
+        })
+        .with_context(|| format!("no event\n{}", ended.stderr))?;
+    let text = |label: &str| {
+        let mut values = event.values.iter();
+        let value = values.find(|value| value.label == label);
+        value.map_or("", |value| value.text.as_str())
+    };
+    let wants = [
+        // `AT_FDCWD`.
+        ("a", "-100".to_owned()),
+        ("b", "\"/etc/hosts\"".to_owned()),
+        // cat(1) opens for reading, and large files too (`O_LARGEFILE`, bit 15).
+        ("e", "0".to_owned()),
+        ("f", "0".to_owned()),
+        ("g", "-5".to_owned()),
+        ("h", "\"a text\"".to_owned()),
+    ];
+    for (label, want) in wants {
+        ensure!(
+            text(label).ends_with(&want),
+            "{label} is {}, not {want}\n{}",
+            text(label),
+            ended.stdout
+        );
+    }
+    let hex = text("c").rsplit("0x").next().unwrap_or("");
+    ensure!(
+        !hex.is_empty() && text("d").contains(hex),
+        "{} is not {}",
+        text("c"),
+        text("d")
+    );
+    ensure!(text("i").contains("do_sys_openat2"), "%ip is {}", text("i"));
+    Ok(())
+}
+
+/// Several strings behind pointers in memory.
+fn strings(guest: &Guest, query: &str) -> Result<()> {
+    let mut tool = start(guest, &["-v", query])?;
+    let mut child = Command::new("/bin/cat").arg("/etc/hosts").spawn()?;
+    let pid = child.id();
+    ensure!(child.wait()?.success(), "cat(1) failed");
+    tool.wait_output(|text| has(text, pid));
+    let (events, ended) = ended(tool)?;
+    let event = events
+        .iter()
+        .find(|event| event.pid == pid)
+        .with_context(|| format!("no event\n{}", ended.stderr))?;
+    for (label, want) in [("a[0]", "\"/bin/cat\""), ("a[1]", "\"/etc/hosts\"")] {
+        let value = event.values.iter().find(|value| value.label == label);
+        ensure!(
+            value.is_some_and(|value| value.text.ends_with(want)),
+            "{label} is {value:?}, not {want}\n{}",
+            ended.stdout
         );
     }
     Ok(())
