@@ -12,6 +12,7 @@ use ksnoop_jit_runtime as runtime;
 use runtime::Maps;
 
 use super::ladder::Running;
+use super::number::number;
 use crate::cli::Cli;
 use crate::{Failure, complain};
 
@@ -189,14 +190,13 @@ impl Missing {
     /// Tells it on stderr.
     pub(super) fn complain(&self) {
         let Missing { name, count, .. } = self;
-        let hits = if *count == 1 { "hit was" } else { "hits were" };
         let why = match self.reason {
             Uncounted::Keys => {
-                let keys = if self.keys == 1 { "key" } else { "keys" };
-                format!("there is room for {} {keys} (--max-keys makes more)", self.keys)
+                let keys = number(u64::from(self.keys), "key");
+                format!("there is room for {keys} (--max-keys makes more)")
             }
             Uncounted::Fault => "a pointer in a key or value was bad".to_string(),
         };
-        complain(&format!("{name}: {count} {hits} not counted, {why}"));
+        complain(&format!("{name}: {} not counted, {why}", number(*count, "hit")));
     }
 }

@@ -14,7 +14,7 @@ use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, Symbols};
 
-use super::instances::{Instances, by_address, choice, copy_warning, prototype_warning, unfaithful};
+use super::instances::{Instances, NOWHERE, by_address, choice, copy_warning, prototype_warning, unfaithful};
 use super::targets::{Asked, Family, Place};
 use super::user;
 use crate::cli::Cli;
@@ -213,6 +213,8 @@ impl Chooser<'_> {
                             "{} can be traced by what registers hold",
                             copies.join(", ")
                         ));
+                } else if diag.code == Code::UnknownFunction {
+                    diag = diag.note(NOWHERE);
                 }
                 diag
             });

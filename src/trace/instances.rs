@@ -20,9 +20,12 @@ const FAITHFUL: &str = ".llvm.";
 /// Parts that are jumped into and never called.
 pub(super) const NOT_CALLED: &str = ".cold";
 
-/// What is known of a function that BTF has and the symbols have not. An `__exit` function of built-in code is in BTF, and gone.
-pub(super) const NO_SYMBOL: &str =
-    "it is inlined wherever it is called, or was dropped when the kernel was linked";
+/// What is known of a function that BTF has and the symbols have not. An `__exit` function of built-in code is in BTF, and gone; so is
+/// an `__init` function of a module that has started.
+pub(super) const NO_SYMBOL: &str = "it is inlined wherever it is called, or was dropped: when the kernel was linked, or when its module had started";
+
+/// What is known of a name that neither has.
+pub(super) const NOWHERE: &str = "nor is it among the kernel's symbols; nothing is left of a function that is inlined wherever it is called";
 
 /// Looks functions up among the kernel's symbols, which takes it long to write: never when it can be told otherwise that a name
 /// is the only one.

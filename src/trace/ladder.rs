@@ -17,6 +17,7 @@ use ksnoop_jit_runtime as runtime;
 use runtime::{Attached, Loaded, LogLevel, Relocated};
 
 use super::explain::{explanation, no_trampoline};
+use super::number::number;
 use super::rungs::{self, Kernel, Rung};
 use super::targets::{Asked, Family, Place};
 use super::user;
@@ -190,9 +191,9 @@ impl<'a> Ladder<'a> {
         }
         if !failed.is_empty() {
             complain(&format!(
-                "{}: {} functions can't be traced",
+                "{}: {} can't be traced",
                 asked.name,
-                failed.len()
+                number(failed.len() as u64, "function")
             ));
             for (name, why) in failed.iter().filter(|_| self.cli.verbose > 0) {
                 complain(&format!("  {name}: {why}"));

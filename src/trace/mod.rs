@@ -9,6 +9,7 @@ mod fitting;
 mod forgotten;
 mod instances;
 mod ladder;
+mod number;
 mod order;
 mod output;
 mod rungs;
@@ -39,6 +40,7 @@ pub(crate) use rungs::attach_type;
 
 use aggregate::Aggregates;
 use ladder::{Found, Ladder, Progress, Running};
+use number::number;
 use output::{Carried, Output, Until};
 use targets::Asked;
 use wait::Wait;
@@ -259,13 +261,8 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
 fn tell_attached(query: &Asked, one: &Running) {
     let mut parts: Vec<String> = Vec::new();
     for (how, places) in &one.how {
-        let what = match (*places, query.in_program()) {
-            (1, false) => "function",
-            (_, false) => "functions",
-            (1, true) => "place",
-            (_, true) => "places",
-        };
-        parts.push(format!("by {how} at {places} {what}"));
+        let what = if query.in_program() { "place" } else { "function" };
+        parts.push(format!("by {how} at {}", number(*places as u64, what)));
     }
     complain(&format!(
         "attached: {} {} in {:.1} ms",
@@ -317,8 +314,8 @@ fn finish(
     }
     if cli.verbose > 0 {
         complain(&format!(
-            "detached {all} link{} in {:.1} ms",
-            if all == 1 { "" } else { "s" },
+            "detached {} in {:.1} ms",
+            number(all as u64, "link"),
             started.elapsed().as_secs_f64() * 1e3
         ));
     }
@@ -331,20 +328,24 @@ fn finish(
     let summary = output.finish(&lost, &faults, &uncounted)?;
     for (name, count) in lost.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(
-            "{name}: {count} events lost, the buffer was full (-P makes it larger)"
+            "{name}: {} lost, the buffer was full (-P makes it larger)",
+            number(*count, "event")
         ));
     }
     for (name, count) in missed.iter().filter(|(_, count)| *count > 0) {
         complain(&format!(
-            "{name}: {count} calls missed, the same program was at work on their CPU already"
+            "{name}: {} missed, the same program was at work on the CPU already",
+            number(*count, "call")
         ));
     }
     for (index, query) in asked.iter().enumerate() {
         let forgotten = forgotten::count(index, &kept[index], maps)?;
         if forgotten.calls > 0 {
             complain(&format!(
-                "{}: {} calls are missing: what their entries kept was forgotten, as there is room for {} calls at a time",
-                query.name, forgotten.calls, forgotten.room
+                "{}: {} missing: what was kept at entry was forgotten, as there is room for {} at a time",
+                query.name,
+                number(forgotten.calls, "call"),
+                number(u64::from(forgotten.room), "call")
             ));
         }
     }
@@ -352,21 +353,21 @@ fn finish(
         let name = &query.name;
         if unseen.returns > 0 {
             complain(&format!(
-                "{name}: {} returns missed, more calls were under way than there was room for (`--attach kprobe --maxactive N` makes it)",
-                unseen.returns
+                "{name}: {} missed, more calls were under way than there was room for (`--attach kprobe --maxactive N` makes it)",
+                number(unseen.returns, "return")
             ));
         }
         if unseen.entries > 0 {
             complain(&format!(
-                "{name}: {} calls missed, another probe was at work on their CPU already",
-                unseen.entries
+                "{name}: {} missed, another probe was at work on the CPU already",
+                number(unseen.entries, "call")
             ));
         }
     }
     for (name, count) in faults.iter().filter(|(_, count)| *count > 0) {
-        let comparisons = if *count == 1 { "comparison" } else { "comparisons" };
         complain(&format!(
-            "{name}: {count} {comparisons} of its predicates did not hold because of a fault, such as a bad pointer or a division by zero"
+            "{name}: {} of its predicates did not hold because of a fault, such as a bad pointer or a division by zero",
+            number(*count, "comparison")
         ));
     }
     uncounted.iter().for_each(aggregate::Missing::complain);

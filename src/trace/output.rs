@@ -15,6 +15,7 @@ use ksnoop_jit_runtime as runtime;
 use runtime::{Child, Events, Signals, clock};
 
 use super::aggregate::{Aggregates, Missing};
+use super::number::number;
 use super::order::{Order, WINDOW};
 use super::status::{self, Status};
 use super::symbols::Known;
@@ -443,12 +444,14 @@ pub(super) struct Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = self.nanos as f64 / 1e9;
-        let (what, number) = status::counted(self.events, self.hits);
-        let rate = number as f64 / seconds.max(0.001);
+        let (what, all) = status::counted(self.events, self.hits);
+        let rate = all as f64 / seconds.max(0.001);
         write!(
             f,
-            "{what} in {seconds:.1} s ({rate:.0}/s), {} bytes written, {} lost, {} faults in predicates",
-            self.bytes, self.lost, self.faults
+            "{what} in {seconds:.1} s ({rate:.0}/s), {} written, {} lost, {} in predicates",
+            number(self.bytes, "byte"),
+            self.lost,
+            number(self.faults, "fault")
         )?;
         if self.late > 0 {
             write!(

@@ -17,6 +17,7 @@ use runtime::symbols::{Symbol, SymbolKind, Symbols, ftrace_sites};
 use super::choose::{Chooser, Wrong, known_module};
 use super::explain::{denied, no_trampoline};
 use super::instances::{NOT_CALLED, copy_warning, prototypes, unfaithful};
+use super::number::number;
 use super::targets::{Asked, Family, Place};
 use crate::{Failure, complain, tell};
 
@@ -83,7 +84,7 @@ impl Chooser<'_> {
             let mut warning = copy_warning(name.span, &first.name);
             if suffixed.len() > 1 {
                 let more = suffixed.len() - 1;
-                warning = warning.note(format!("so are {more} others"));
+                warning = warning.note(format!("and so on: {more} more"));
             }
             tell(self.cli, text, &[warning]);
         }
@@ -145,7 +146,11 @@ impl Chooser<'_> {
         }
         let count = asked.places();
         if let Some(what) = out.told() {
-            complain(&format!("{}: {count} functions; left out: {what}", name.node));
+            complain(&format!(
+                "{}: {}; left out: {what}",
+                name.node,
+                number(count as u64, "function")
+            ));
         }
         if count == 0 {
             let diag = Diagnostic::error(
@@ -258,7 +263,7 @@ impl LeftOut {
             (self.no_hook, "that the kernel has no place to hook in"),
             (
                 self.ambiguous,
-                "names of several functions (`--all-instances` takes them)",
+                "by a name of several functions (`--all-instances` takes them)",
             ),
             (self.denied, "that tracing itself needs"),
         ]

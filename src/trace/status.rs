@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use ksnoop_jit_runtime as runtime;
 
+use super::number::number;
+
 /// The status line.
 #[derive(Debug)]
 pub(super) struct Status {
@@ -110,11 +112,6 @@ pub(super) fn counted(events: u64, hits: Option<u64>) -> (String, u64) {
             events.saturating_add(hits),
         ),
     }
-}
-
-fn number(count: u64, of: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {of}{plural}")
 }
 
 /// The line, which must not be wider than the terminal: the rest would stay in the next one.

@@ -13,6 +13,7 @@ use ksnoop_jit::user::{Arch, Images};
 use ksnoop_jit_runtime as runtime;
 use runtime::{AttachTarget, Attached, Loaded, ProgramSpec, Site};
 
+use super::number::number;
 use super::rungs::{Rung, Specs};
 use super::targets::{Asked, Family, Place};
 use crate::cli::Cli;
@@ -66,14 +67,16 @@ pub(super) fn understand(
     }
     tell_some(cli, text, &warnings);
     if all.unfit > 0 {
+        let what = match &query.target.kind {
+            TargetKind::Usdt { .. } => "probe",
+            TargetKind::Uprobe { .. } | TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => {
+                "function"
+            }
+        };
         let count: usize = families.iter().map(|family| family.places.len()).sum();
         complain(&format!(
-            "{name}: {count} {}; left out: {} the query does not fit",
-            match &query.target.kind {
-                TargetKind::Usdt { .. } => "probes",
-                TargetKind::Uprobe { .. } | TargetKind::Function { .. } | TargetKind::Tracepoint { .. } =>
-                    "functions",
-            },
+            "{name}: {}; left out: {} the query does not fit",
+            number(count as u64, what),
             all.unfit
         ));
     }
@@ -130,8 +133,8 @@ fn tell_some(cli: &Cli, text: &str, warnings: &[Diagnostic]) {
     tell(cli, text, &warnings[..shown]);
     if shown < warnings.len() {
         complain(&format!(
-            "{} more warnings of this query, which -v shows",
-            warnings.len() - shown
+            "{} of this query, which -v shows",
+            number((warnings.len() - shown) as u64, "more warning")
         ));
     }
 }

@@ -101,7 +101,7 @@ fn a_site_that_cant_be_read_is_told_and_left_out() {
     assert!(
         traced
             .stderr
-            .contains("1 probes; left out: 1 the query does not fit"),
+            .contains("1 probe; left out: 1 the query does not fit"),
         "{}",
         traced.stderr
     );

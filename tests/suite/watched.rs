@@ -431,7 +431,7 @@ fn a_table_names_its_keys_and_what_found_no_room_is_told() {
     let told: u64 = stderr
         .lines()
         .find_map(|line| {
-            line.split_once(" hits were not counted")?
+            line.split_once(" hits not counted")?
                 .0
                 .rsplit(' ')
                 .next()?

@@ -229,11 +229,7 @@ impl Guest {
 
     /// Why this kernel can't have what is needed: the reason of a skip.
     pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
-        let version = LACKS
-            .iter()
-            .find(|(what, first, last, _)| *what == need && (*first..=*last).contains(&self.version))
-            .map(|(_, _, _, why)| *why);
-        version.or_else(|| {
+        lacks(need, self.version).or_else(|| {
             DESCRIBED
                 .iter()
                 .find(|(what, ..)| *what == need)
@@ -285,6 +281,14 @@ fn describes(module: &str, name: &str) -> Option<bool> {
     let btf = std::fs::read(Path::new("/sys/kernel/btf").join(module)).ok()?;
     let string = [b"\0", name.as_bytes(), b"\0"].concat();
     Some(btf.windows(string.len()).any(|window| window == string))
+}
+
+/// Why a kernel of this version can't have what is needed.
+pub(crate) fn lacks(need: Need, version: Version) -> Option<&'static str> {
+    LACKS
+        .iter()
+        .find(|(what, first, last, _)| *what == need && (*first..=*last).contains(&version))
+        .map(|(_, _, _, why)| *why)
 }
 
 fn version() -> Result<Version> {

@@ -13,10 +13,12 @@ mod kernel;
 mod ksnoop;
 mod output;
 mod side;
+mod table;
 mod tool;
 mod user;
 mod want;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -24,6 +26,7 @@ use anyhow::Result;
 
 use crate::case::Case;
 use crate::guest::Guest;
+use crate::table::{Row, Verdict};
 
 fn main() -> ExitCode {
     match run() {
@@ -48,16 +51,13 @@ fn run() -> Result<bool> {
             _ => filter = arg,
         }
     }
-    let cases: Vec<Case> = kernel::cases()
-        .into_iter()
-        .chain(fixture::cases(quick))
-        .chain(attaching::cases())
-        .chain(ksnoop::cases())
-        .chain(user::cases())
-        .filter(|case| case.name.contains(&filter))
+    let all = all(quick);
+    let cases: Vec<&Case> = all
+        .iter()
+        .filter(|case| case.name.contains(&filter) || Row::wants(&filter, case))
         .collect();
     if list {
-        for case in cases {
+        for case in &cases {
             println!(
                 "{}: {} {}",
                 case.name,
@@ -71,7 +71,8 @@ fn run() -> Result<bool> {
     let guest = Guest::new()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let mut left = Vec::new();
-    for case in &cases {
+    let mut fared: BTreeMap<&str, bool> = BTreeMap::new();
+    for case in cases.iter().copied() {
         match case.never.or(case.needs.and_then(|need| guest.lacks(need))) {
             Some(why) => {
                 println!("skip {}: {why}", case.name);
@@ -90,6 +91,7 @@ fn run() -> Result<bool> {
         let mut results = together.into_iter().flatten();
         for case in &batch {
             let result = results.next().unwrap_or_else(|| case.run(&guest));
+            fared.insert(&case.name, result.is_ok());
             match result {
                 Ok(()) => {
                     println!("ok {} ({:.2} s)", case.name, started.elapsed().as_secs_f32());
@@ -113,8 +115,37 @@ fn run() -> Result<bool> {
             break;
         }
     }
+    for row in table::ROWS {
+        let name = row.name;
+        match row.verdict(&all, &cases, guest.version(), &fared) {
+            Some(Ok(Verdict::Shown(_))) => {
+                println!("ok {name} (0 s)");
+                passed += 1;
+            }
+            Some(Ok(Verdict::Since(major, minor))) => {
+                println!("skip {name}: of the matrix, kernels from {major}.{minor} on have it");
+                skipped += 1;
+            }
+            Some(Err(why)) => {
+                println!("FAIL {name}: {why}");
+                failed += 1;
+            }
+            None => {}
+        }
+    }
     println!("end: {passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
+}
+
+/// Every case, in the order in which they are run.
+fn all(quick: bool) -> Vec<Case> {
+    let mut all = kernel::cases();
+    all.extend(fixture::cases(quick));
+    all.extend(attaching::cases());
+    all.extend(table::cases());
+    all.extend(ksnoop::cases());
+    all.extend(user::cases());
+    all
 }
 
 /// As few runs of the tool as can be: starting it, and detaching, is what takes the time under emulation.
@@ -132,4 +163,36 @@ fn batches(cases: Vec<&Case>) -> Vec<Vec<&Case>> {
         }
     }
     batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::all;
+
+    /// The table of public bug reports names cases here.
+    const REPORTS: &str = include_str!("../../../../suite/cases.rs");
+
+    #[test]
+    fn each_report_names_cases_that_are_there() {
+        let all = all(false);
+        let mut named = 0;
+        for text in REPORTS.split('"').skip(1).step_by(2) {
+            let group = ["fixture.", "kernel.", "names."]
+                .iter()
+                .find(|group| text.starts_with(**group));
+            let Some(group) = group else {
+                continue;
+            };
+            if text == *group || text.contains('{') {
+                continue;
+            }
+            let there = all.iter().any(|case| {
+                let rest = case.name.strip_prefix(text);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+            });
+            assert!(there, "no case is called {text}");
+            named += 1;
+        }
+        assert!(named > 30, "{named} names only");
+    }
 }
