@@ -4,7 +4,7 @@
 
 use super::ctypes::{Class, class, spell};
 use super::items::is_condition;
-use super::phases::conjuncts;
+use super::phases::together;
 use super::{R, Reported, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
@@ -254,12 +254,15 @@ impl Sema<'_> {
     /// A condition filters and shows nothing.
     fn filter_by(&mut self, expr: &ast::Expr, parts: &mut Parts) -> R<()> {
         let (expr, forced) = self.phase_call(expr)?;
-        for conjunct in conjuncts(expr) {
-            let (predicate, said) = self.judged(conjunct, forced)?;
-            if said {
-                parts.forced.push(predicate.cond.span);
+        let mut all = Vec::new();
+        for conjunct in self.conjuncts(expr) {
+            all.push(self.judged(conjunct, forced)?);
+        }
+        for judged in together(all) {
+            if judged.said {
+                parts.forced.push(judged.predicate.cond.span);
             }
-            parts.predicates.push(predicate);
+            parts.predicates.push(judged.predicate);
         }
         Ok(())
     }

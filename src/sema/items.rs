@@ -3,13 +3,22 @@
 
 use super::expr::{Operand, both};
 use super::fetched::{self, Several};
-use super::phases::{conjuncts, phase_of};
+use super::phases::{may_change, phase_of, together};
 use super::{R, Reported, Sema};
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
 use crate::span::Span;
 use crate::typed::{Builtin, Event, ExprKind, Item, Predicate, When};
 use crate::wire::{Format, Phase};
+
+/// When the operands of a predicate are read.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// The query says so.
+    forced: Option<When>,
+    /// The predicate is judged at return; an operand is what it was compared with.
+    late: bool,
+}
 
 /// What items amount to before they are dealt out to events.
 #[derive(Default)]
@@ -45,13 +54,16 @@ impl Sema<'_> {
             }
         }
         if let Some(cond) = &query.cond {
-            for conjunct in conjuncts(cond) {
+            let mut all = Vec::new();
+            for conjunct in self.conjuncts(cond) {
                 failed |= self.decided_by_argc(conjunct).is_err();
                 match self.judged(conjunct, None) {
-                    Ok((predicate, _)) => parts.predicates.push(predicate),
+                    Ok(judged) => all.push(judged),
                     Err(Reported) => failed = true,
                 }
             }
+            let all = together(all).into_iter().map(|judged| judged.predicate);
+            parts.predicates.extend(all);
         }
         if failed {
             return Err(Reported);
@@ -175,12 +187,19 @@ impl Sema<'_> {
         }
         if is_condition(expr) {
             self.only_judged(item)?;
-            for conjunct in conjuncts(expr) {
+            let mut all = Vec::new();
+            for conjunct in self.conjuncts(expr) {
                 self.decided_by_argc(conjunct)?;
-                let (predicate, _) = self.judged(conjunct, forced)?;
-                self.operands(conjunct, parts, forced, None)?;
-                parts.predicates.push(predicate);
+                let judged = self.judged(conjunct, forced)?;
+                let read = Moment {
+                    forced,
+                    late: judged.late,
+                };
+                self.operands(conjunct, parts, read, None)?;
+                all.push(judged);
             }
+            let all = together(all).into_iter().map(|judged| judged.predicate);
+            parts.predicates.extend(all);
             return Ok(());
         }
         let (all, marks) = self.marked(|this| match item.format.as_ref().and_then(Several::of) {
@@ -299,7 +318,7 @@ impl Sema<'_> {
         &mut self,
         expr: &ast::Expr,
         parts: &mut Parts,
-        forced: Option<When>,
+        read: Moment,
         format: Option<Format>,
     ) -> R<()> {
         match &expr.kind {
@@ -308,12 +327,12 @@ impl Sema<'_> {
                     true => (self.format_beside(rhs), self.format_beside(lhs)),
                     false => (None, None),
                 };
-                let a = self.operands(lhs, parts, forced, of_lhs);
-                let b = self.operands(rhs, parts, forced, of_rhs);
+                let a = self.operands(lhs, parts, read, of_lhs);
+                let b = self.operands(rhs, parts, read, of_rhs);
                 both(a, b).map(|_| ())
             }
             Ast::Unary { op, operand } if op.node == UnaryOp::Not => {
-                self.operands(operand, parts, forced, None)
+                self.operands(operand, parts, read, None)
             }
             Ast::Int(_)
             | Ast::Char(_)
@@ -328,11 +347,12 @@ impl Sema<'_> {
             | Ast::Cast { .. }
             | Ast::SizeofType(_)
             | Ast::Call { .. } => {
-                if let (Some(inner), None) = (phase_of(expr), forced)
+                if let (Some(inner), None) = (phase_of(expr), read.forced)
                     && is_condition(inner)
                 {
                     let (inner, forced) = self.phase_call(expr)?;
-                    return self.operands(inner, parts, forced, format);
+                    let read = Moment { forced, ..read };
+                    return self.operands(inner, parts, read, format);
                 }
                 let (operand, marks) = self.marked(|this| this.operand(expr))?;
                 // How many arguments there are is a constant that nobody knows by heart.
@@ -340,16 +360,22 @@ impl Sema<'_> {
                     return Ok(());
                 }
                 let label = self.label(expr);
-                if parts.items.iter().any(|item| item.label == label) {
-                    return Ok(());
-                }
                 let format = format.or_else(|| fetched::default_format(expr));
                 let mut shown = self.show(operand, label, format, expr.span)?;
-                shown.when = match forced {
+                shown.when = match read.forced {
                     Some(forced) => forced,
-                    None => self.settled(&marks, shown.when, &mut shown.source),
+                    None => {
+                        let late = read.late && may_change(&shown.source);
+                        let natural = if late { When::Return } else { shown.when };
+                        self.settled(&marks, natural, &mut shown.source)
+                    }
                 };
-                parts.items.push(shown);
+                let again = |item: &Item| {
+                    item.label == shown.label && item.when == shown.when && item.source == shown.source
+                };
+                if !parts.items.iter().any(again) {
+                    parts.items.push(shown);
+                }
                 Ok(())
             }
         }

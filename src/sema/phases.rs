@@ -3,6 +3,7 @@
 //! time that the query doesn't say.
 
 use super::{R, Sema};
+use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast};
 use crate::span::Span;
@@ -48,7 +49,7 @@ impl Sema<'_> {
             );
         }
         if when == When::Entry
-            && let Some(at) = self.return_in(inner)
+            && let Some(at) = self.named_in(inner, &["return", "retval"])
         {
             return self.report(
                 Diagnostic::error(Code::NoReturn, at, "at entry nobody knows what will be returned")
@@ -59,33 +60,56 @@ impl Sema<'_> {
         Ok(inner)
     }
 
-    /// Where an expression mentions the return value.
-    fn return_in(&self, expr: &ast::Expr) -> Option<Span> {
+    /// Where an expression mentions one of these built-ins.
+    fn named_in(&self, expr: &ast::Expr, names: &[&str]) -> Option<Span> {
         let inside = |arg: &Arg| match arg {
-            Arg::Expr(expr) => self.return_in(expr),
-            Arg::Key(key) => self.return_in(&key.expr),
+            Arg::Expr(expr) => self.named_in(expr, names),
+            Arg::Key(key) => self.named_in(&key.expr, names),
             Arg::Type(_) => None,
         };
+        let of = |expr| self.named_in(expr, names);
         match &expr.kind {
             Ast::Name(name) => {
                 let argument = self.params.iter().any(|param| param.name == *name);
-                (matches!(name.as_str(), "return" | "retval") && !argument).then_some(expr.span)
+                (names.contains(&name.as_str()) && !argument).then_some(expr.span)
             }
-            Ast::Builtin(name) => matches!(name.as_str(), "return" | "retval").then_some(expr.span),
-            Ast::Member { base, .. } => self.return_in(base),
-            Ast::Index { base, index } => self.return_in(base).or_else(|| self.return_in(index)),
-            Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => self.return_in(operand),
-            Ast::Binary { lhs, rhs, .. } => self.return_in(lhs).or_else(|| self.return_in(rhs)),
+            Ast::Builtin(name) => names.contains(&name.as_str()).then_some(expr.span),
+            Ast::Member { base, .. } => of(base),
+            Ast::Index { base, index } => of(base).or_else(|| of(index)),
+            Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => of(operand),
+            Ast::Binary { lhs, rhs, .. } => of(lhs).or_else(|| of(rhs)),
             Ast::Cond {
                 cond,
                 then,
                 otherwise,
-            } => self
-                .return_in(cond)
-                .or_else(|| self.return_in(then))
-                .or_else(|| self.return_in(otherwise)),
+            } => of(cond).or_else(|| of(then)).or_else(|| of(otherwise)),
             Ast::Call { args, .. } => args.iter().find_map(inside),
             Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::SizeofType(_) => None,
+        }
+    }
+
+    /// What all has to hold for the condition to hold, if not all of it is known at one moment: then each is judged as early as can be.
+    pub(super) fn conjuncts<'e>(&self, cond: &'e ast::Expr) -> Vec<&'e ast::Expr> {
+        let late = |part| says(part) || self.named_in(part, &["return", "retval", "duration"]).is_some();
+        match &cond.kind {
+            Ast::Binary { op, lhs, rhs } if op.node == BinaryOp::LogAnd && (late(lhs) || late(rhs)) => {
+                let mut all = self.conjuncts(lhs);
+                all.extend(self.conjuncts(rhs));
+                all
+            }
+            Ast::Binary { .. }
+            | Ast::Int(_)
+            | Ast::Char(_)
+            | Ast::Str(_)
+            | Ast::Name(_)
+            | Ast::Builtin(_)
+            | Ast::Member { .. }
+            | Ast::Index { .. }
+            | Ast::Unary { .. }
+            | Ast::Cond { .. }
+            | Ast::Cast { .. }
+            | Ast::SizeofType(_)
+            | Ast::Call { .. } => vec![cond],
         }
     }
 
@@ -138,8 +162,8 @@ impl Sema<'_> {
         inner
     }
 
-    /// A condition and when it is judged; and whether `entry` or `exit` say so.
-    pub(super) fn judged(&mut self, expr: &ast::Expr, forced: Option<When>) -> R<(Predicate, bool)> {
+    /// A condition, and when it is judged.
+    pub(super) fn judged(&mut self, expr: &ast::Expr, forced: Option<When>) -> R<Judged> {
         let (mut cond, marks) = match forced {
             Some(_) => (self.condition(expr)?, Vec::new()),
             None => self.marked(|this| this.condition(expr))?,
@@ -156,8 +180,12 @@ impl Sema<'_> {
                 moments.when
             }
         };
-        let said = forced.is_some() || !marks.is_empty();
-        Ok((Predicate { cond, when }, said))
+        let exits = marks.iter().any(|(when, _)| *when == When::Return);
+        Ok(Judged {
+            predicate: Predicate { cond, when },
+            said: forced.is_some() || !marks.is_empty(),
+            late: forced.is_none() && when == When::Return && !exits,
+        })
     }
 
     /// When a shown value is read in which parts are marked, and which by itself is read at `natural`; those of its parts that are read
@@ -167,6 +195,15 @@ impl Sema<'_> {
         source.change_parts(&mut |part| moments.keep_in(part));
         moments.when
     }
+}
+
+/// A condition that was understood.
+pub(super) struct Judged {
+    pub(super) predicate: Predicate,
+    /// `entry` or `exit` say when it is judged.
+    pub(super) said: bool,
+    /// It is judged at return since it mentions what is known only then, and so is what it compares that with.
+    pub(super) late: bool,
 }
 
 /// At which moments the parts of an expression are read.
@@ -262,6 +299,17 @@ impl<'a> Moments<'a> {
     }
 }
 
+/// Whether what is shown may be another thing at the return.
+pub(super) fn may_change(source: &Source) -> bool {
+    match source {
+        Source::Memory(_) | Source::Sized { .. } | Source::Comm => return true,
+        Source::Value(_) | Source::Stack { .. } | Source::Literal(_) => {}
+    }
+    let mut may = false;
+    source.walk(&mut |part| may |= read_at(part).is_some());
+    may
+}
+
 /// What is there at the return only.
 fn is_returned(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Return | ExprKind::Builtin(Builtin::Duration))
@@ -304,28 +352,34 @@ fn read_at(expr: &Expr) -> Option<Span> {
     }
 }
 
-/// What all has to hold for the condition to hold, if its parts say when they are read: then each is judged by itself.
-pub(super) fn conjuncts(cond: &ast::Expr) -> Vec<&ast::Expr> {
-    match &cond.kind {
-        Ast::Binary { op, lhs, rhs } if op.node == BinaryOp::LogAnd && (says(lhs) || says(rhs)) => {
-            let mut all = conjuncts(lhs);
-            all.extend(conjuncts(rhs));
-            all
-        }
-        Ast::Binary { .. }
-        | Ast::Int(_)
-        | Ast::Char(_)
-        | Ast::Str(_)
-        | Ast::Name(_)
-        | Ast::Builtin(_)
-        | Ast::Member { .. }
-        | Ast::Index { .. }
-        | Ast::Unary { .. }
-        | Ast::Cond { .. }
-        | Ast::Cast { .. }
-        | Ast::SizeofType(_)
-        | Ast::Call { .. } => vec![cond],
+/// Conditions of one `&&`, put together again as far as they are judged at one moment: one may guard the next, so that they stay in
+/// their order.
+pub(super) fn together(conjuncts: Vec<Judged>) -> Vec<Judged> {
+    let mut all: Vec<Judged> = Vec::new();
+    for next in conjuncts {
+        let Some(same) = all
+            .iter_mut()
+            .find(|judged| judged.predicate.when == next.predicate.when && judged.said == next.said)
+        else {
+            all.push(next);
+            continue;
+        };
+        let span = same.predicate.cond.span.to(next.predicate.cond.span);
+        let none = Expr {
+            kind: ExprKind::Const(0),
+            ty: CType::INT,
+            span,
+        };
+        let first = std::mem::replace(&mut same.predicate.cond, none);
+        let second = next.predicate.cond;
+        same.predicate.cond.kind = match (first.constant(), second.constant()) {
+            (Some(0), _) => ExprKind::Const(0),
+            (Some(_), Some(second)) => ExprKind::Const(i64::from(second != 0)),
+            (_, _) => ExprKind::And(Box::new(first), Box::new(second)),
+        };
+        same.late |= next.late;
     }
+    all
 }
 
 /// What is in a call of `entry` or `exit`.

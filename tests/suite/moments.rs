@@ -143,6 +143,35 @@ fn both_moments_are_in_one_shown_value() {
 }
 
 #[test]
+fn what_is_shown_is_what_was_compared() {
+    // Each part of an `and` as early as it is known; what the return value is compared with, at return.
+    check(
+        "tcp_sendmsg(return > 0 && *(int *)sk == 10)",
+        GROWS,
+        1,
+        Some(&[1, 10]),
+        0,
+    );
+    check("tcp_sendmsg(return > 0 && *(int *)sk == 11)", GROWS, 1, None, 0);
+    check("tcp_sendmsg(return == *(int *)sk)", GROWS, 11, Some(&[11, 11]), 0);
+    check("tcp_sendmsg(return == *(int *)sk)", GROWS, 10, None, 0);
+    check(
+        "tcp_sendmsg(return < 0 || *(int *)sk == 11)",
+        GROWS,
+        1,
+        Some(&[1, 11]),
+        0,
+    );
+    check(
+        "tcp_sendmsg(entry(*(int *)sk == 10), exit(*(int *)sk == 11))",
+        GROWS,
+        1,
+        Some(&[10, 11]),
+        0,
+    );
+}
+
+#[test]
 fn a_pointer_of_the_entry_is_followed_at_the_return() {
     let [low, high] = [THERE as u32 as i32, (THERE >> 32) as i32];
     let changes = Changes {

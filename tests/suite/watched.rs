@@ -171,7 +171,10 @@ fn frames_of_a_program_that_is_gone_have_their_names_in_order() {
         frame.get("$module").is_none(),
         "the program itself needs no name: {frame}"
     );
-    assert_eq!(events[0]["values"]["ustack()"][3]["$module"], "libthrough.so");
+    assert_eq!(
+        events[0]["values"]["ustack()"][3]["$module"], "libthrough.so",
+        "{text}"
+    );
     // And for flame graphs, outermost first.
     let (text, _) = output(&[
         "-c",
