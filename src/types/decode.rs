@@ -70,7 +70,16 @@ impl Types {
         let at = |target: u32| object.id(id.module, target);
         let link = |target: Option<u32>| target.map_or(TypeId::VOID, at);
         match &raw {
-            btf_rs::Type::Int(int) => Type::Int(decode_int(int, &object.text(int))),
+            btf_rs::Type::Int(int) => {
+                let name = object.text(int);
+                match float_named(&name) {
+                    Some(Named::Real) => Type::Float {
+                        size: clamp(int.size()),
+                    },
+                    Some(Named::Complex) => Type::Other,
+                    None => Type::Int(decode_int(int, &name)),
+                }
+            }
             btf_rs::Type::Float(float) => Type::Float {
                 size: clamp(float.size()),
             },
@@ -250,6 +259,23 @@ fn decode_int(int: &btf_rs::Int, name: &str) -> Int {
         is_char: size == 1 && is_char(int.is_char(), name),
         bits,
         bit_offset,
+    }
+}
+
+/// What has the name of a floating-point type.
+enum Named {
+    Real,
+    Complex,
+}
+
+/// pahole writes floating-point types as integers unless it is told otherwise (`--btf_gen_floats`), so that the name has to tell.
+fn float_named(name: &str) -> Option<Named> {
+    let has = |what: &str| name.split(' ').any(|word| word == what);
+    let real = has("float") || has("double") || name.starts_with("_Float") || name.starts_with("__float");
+    match real {
+        true if has("complex") || has("_Complex") => Some(Named::Complex),
+        true => Some(Named::Real),
+        false => None,
     }
 }
 

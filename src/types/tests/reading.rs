@@ -94,6 +94,32 @@ fn members_of_typedefs_and_by_value_arguments() {
 }
 
 #[test]
+fn floating_point_types_are_known_by_their_names_too() {
+    let mut w = BtfWriter::new();
+    let reals = [
+        ("float", 4),
+        ("double", 8),
+        ("long double", 16),
+        ("_Float16", 2),
+        ("__float128", 16),
+    ];
+    let reals = reals.map(|(name, size)| (w.int(name, size, INT_SIGNED), size));
+    let complex = ["complex double", "_Complex float"].map(|name| w.int(name, 16, INT_SIGNED));
+    let whole = ["long long int", "floats", "double_int"].map(|name| w.int(name, 8, INT_SIGNED));
+    let types = types_of(&w);
+    let of = |id| types.get(TypeId { module: 0, id });
+    for (id, size) in reals {
+        assert_eq!(of(id), Type::Float { size });
+    }
+    for id in complex {
+        assert_eq!(of(id), Type::Other);
+    }
+    for id in whole {
+        assert!(matches!(of(id), Type::Int(_)), "{:?}", of(id));
+    }
+}
+
+#[test]
 fn bitfields_of_every_width_in_both_encodings() {
     for width in 1..=64u8 {
         for old in [false, true] {
