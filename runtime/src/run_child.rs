@@ -25,12 +25,14 @@ pub struct Child {
     status: Option<ExitStatus>,
 }
 
-/// A shell command as words, when it uses nothing but words and quotes; else as work for `/bin/sh`.
+/// A shell command as words, when it uses nothing but words and quotes; else as work for `/bin/sh`, which becomes the command where
+/// it is a single one.
 ///
 /// The difference matters because the process traced is the one started here: a shell that starts the command would
 /// take its place.
 pub fn words(command: &str) -> Vec<String> {
-    let shell = || vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
+    let exec = if is_single(command) { EXEC } else { "" };
+    let shell = || vec!["/bin/sh".to_owned(), "-c".to_owned(), format!("{exec}{command}")];
     let mut words = vec![];
     let mut word: Option<String> = None;
     let mut chars = command.chars();
@@ -64,6 +66,25 @@ pub fn words(command: &str) -> Vec<String> {
     }
     words.extend(word);
     if words.is_empty() { shell() } else { words }
+}
+
+const EXEC: &str = "exec ";
+
+/// Whether these words are a shell that starts what was asked for, in processes of its own.
+pub fn starts_others(words: &[String]) -> bool {
+    matches!(words, [shell, option, script] if shell == "/bin/sh" && option == "-c" && !script.starts_with(EXEC))
+}
+
+/// Whether a shell command is one program, with whatever words and redirections: its first word is no assignment and nothing that
+/// only a shell knows.
+fn is_single(command: &str) -> bool {
+    const INSIDE: [&str; 20] = [
+        "!", ".", ":", "[", "alias", "cd", "eval", "exec", "exit", "export", "false", "if", "for", "read",
+        "set", "true", "ulimit", "umask", "until", "while",
+    ];
+    let first = command.split_ascii_whitespace().next().unwrap_or_default();
+    let operators = ['|', '&', ';', '(', ')', '`', '{', '}', '#', '\n'];
+    !first.is_empty() && !first.contains('=') && !INSIDE.contains(&first) && !command.contains(operators)
 }
 
 impl Child {
@@ -252,9 +273,18 @@ mod tests {
     #[test]
     fn words_and_quotes() {
         assert_eq!(words("a  'b c' \"d\"e ''"), ["a", "b c", "de", ""]);
-        for shell in ["a | b", "echo $x", "A=1 b", "'open", "", "echo \"$x\""] {
-            assert_eq!(words(shell), ["/bin/sh", "-c", shell]);
+        for shell in ["a | b", "A=1 b", "", "a; b $x", "cd $x", "! a $x", "a `b`"] {
+            let words = words(shell);
+            assert_eq!(words, ["/bin/sh", "-c", shell]);
+            assert!(starts_others(&words));
         }
+        // The shell becomes the one command that it is to run.
+        for single in ["echo $x", "./a <b >c", "ls *.rs", "echo \"$x\"", "'open"] {
+            let words = words(single);
+            assert_eq!(words, ["/bin/sh", "-c", &format!("exec {single}")]);
+            assert!(!starts_others(&words));
+        }
+        assert!(!starts_others(&words("a b")));
     }
 
     #[test]

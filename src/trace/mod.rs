@@ -154,8 +154,14 @@ fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result
     let (mut asked, mut types, mut target) = (asked, types, target);
     let mut child = match &cli.command {
         Some(command) => {
-            let child = Child::hold(&runtime::run_child::words(command))?;
+            let words = runtime::run_child::words(command);
+            let child = Child::hold(&words)?;
             if !cli.follow {
+                if runtime::run_child::starts_others(&words) && cli.pid.is_none() {
+                    complain(
+                        "a shell runs this command, and only the shell is traced: `--follow` traces what it starts as well",
+                    );
+                }
                 target.filter.pid.get_or_insert(child.pid());
             }
             Some(child)
