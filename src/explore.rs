@@ -11,7 +11,7 @@ use ksnoop_jit::select;
 use ksnoop_jit::suggest::nearest;
 use ksnoop_jit::types::{Func, NameKind, Types};
 use ksnoop_jit_runtime as runtime;
-use runtime::symbols::{SymbolKind, Symbols};
+use runtime::symbols::Symbols;
 
 use crate::cli::Cli;
 use crate::trace;
@@ -112,10 +112,7 @@ fn of_aliases(types: &Types, target: &TargetKind) -> Result<Vec<String>, Failure
     let symbols = Symbols::new();
     let mut found = Vec::new();
     for symbol in symbols.lookup(std::slice::from_ref(&name.node))? {
-        let own = module
-            .as_ref()
-            .is_none_or(|module| symbol.module.as_ref() == Some(&module.node));
-        if symbol.name != name.node || symbol.kind == SymbolKind::Other || symbol.addr == 0 || !own {
+        if !trace::is_called(&symbol, &name.node, module.as_ref()) || symbol.addr == 0 {
             continue;
         }
         for alias in symbols.at(symbol.addr)? {
@@ -145,13 +142,9 @@ fn by_registers(target: &TargetKind) -> Result<Option<String>, Failure> {
         return Ok(None);
     };
     let found = Symbols::new().lookup(std::slice::from_ref(&name.node))?;
-    let known = found.iter().any(|symbol| {
-        symbol.name == name.node
-            && symbol.kind != SymbolKind::Other
-            && module
-                .as_ref()
-                .is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
-    });
+    let known = found
+        .iter()
+        .any(|symbol| trace::is_called(symbol, &name.node, module.as_ref()));
     let args: Vec<String> = (0..trace::REGISTER_ARGS)
         .map(|index| format!("long unsigned int arg{index}"))
         .collect();

@@ -16,6 +16,11 @@ use object::ReadCache;
 use crate::Failure;
 use crate::cli::Cli;
 
+/// Whether there is a process or thread of that number.
+pub(crate) fn is_there(id: u32) -> bool {
+    Path::new(&format!("/proc/{id}")).exists()
+}
+
 /// Reads what the targets of these queries name.
 pub(crate) fn open<'q>(
     cli: &Cli,
@@ -30,7 +35,7 @@ pub(crate) fn open<'q>(
             TargetKind::Function { .. } | TargetKind::Tracepoint { .. } => continue,
         };
         if let Some(pid) = cli.pid
-            && !Path::new(&format!("/proc/{pid}")).exists()
+            && !is_there(pid)
         {
             crate::complain(&format!("ksnoop-jit: -p {pid}: there is no process {pid}"));
             return Err(Failure::Query);

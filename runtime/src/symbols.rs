@@ -60,6 +60,9 @@ pub enum Traceable {
     DenyListed,
     /// No ftrace site at its start: `notrace`, or assembly. fentry and kprobe.multi can't, a kprobe may.
     NoFtraceSite,
+    /// Code that was freed after boot (`__init`): it is in the list of symbols still, and a kprobe there is refused
+    /// (`check_kprobe_address_safe`, kernel/kprobes.c).
+    Freed,
     /// The lists can't be read.
     Unknown(String),
 }
@@ -141,6 +144,24 @@ impl Symbols {
             }
         })?;
         Ok(out)
+    }
+
+    /// Whether an address is in the code that is needed while the kernel starts only. `false` where the kernel hides addresses.
+    fn is_initial(&self, addr: u64) -> bool {
+        const BOUNDS: [&str; 2] = ["_sinittext", "_einittext"];
+        let Ok(found) = self.lookup(&BOUNDS) else {
+            return false;
+        };
+        let bound = |name: &str| {
+            found
+                .iter()
+                .find(|symbol| symbol.name == name)
+                .map(|symbol| symbol.addr)
+        };
+        match (bound(BOUNDS[0]), bound(BOUNDS[1])) {
+            (Some(start), Some(end)) => addr != 0 && (start..end).contains(&addr),
+            _ => false,
+        }
     }
 
     /// Every symbol of a function at exactly this address: a function may have several names.
@@ -280,6 +301,9 @@ pub fn explain(symbol: &Symbol) -> Traceable {
     if listed.as_ref().is_ok_and(|found| *found) {
         return Traceable::DenyListed;
     }
+    if symbol.module.is_none() && Symbols::new().is_initial(symbol.addr) {
+        return Traceable::Freed;
+    }
     match in_list(&FTRACE_LISTS, |line| {
         let mut words = line.split(|b| *b == b' ');
         words.next() == Some(symbol.name.as_bytes())
@@ -321,6 +345,25 @@ pub fn ftrace_sites(mut wanted: impl FnMut(&str) -> bool) -> io::Result<BTreeSet
         false
     })?;
     Ok(found)
+}
+
+/// The groups in which tracefs has an event of that name: one, but for names that are there twice. `None` where tracefs is not
+/// mounted, or not to be read.
+pub fn groups_of(event: &str) -> Option<Vec<String>> {
+    const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+    // What a name in a query can hold is no way to elsewhere, but for this.
+    if event.is_empty() || event.contains(['/', '.']) {
+        return None;
+    }
+    let (events, groups) = EVENTS
+        .iter()
+        .find_map(|path| Some((Path::new(path), std::fs::read_dir(path).ok()?)))?;
+    let mut found: Vec<String> = groups
+        .filter_map(|group| group.ok()?.file_name().into_string().ok())
+        .filter(|group| events.join(group).join(event).join("format").exists())
+        .collect();
+    found.sort();
+    Some(found)
 }
 
 /// A name without what compilers append to the copies that they make of a function.

@@ -218,15 +218,20 @@ impl Sema<'_> {
         let ty = CType::Ptr(Box::new(CType::Void));
         match self.types.address(&symbol) {
             Some(address) => Ok(value(ExprKind::Const(address as i64), ty, span)),
-            None => self.report(
-                Diagnostic::error(
+            None => {
+                let diag = Diagnostic::error(
                     Code::UnknownName,
                     name.span,
                     format!("no address of a symbol `{}`", symbol.escape_default()),
-                )
-                .label("not among the running kernel's symbols, or more than once, or hidden")
-                .help("`grep NAME /proc/kallsyms` shows them to root"),
-            ),
+                );
+                self.report(if self.types.is_elsewhere() {
+                    diag.label("it is where the kernel of these types has it, and can't be known here")
+                        .help("where that kernel runs, `grep NAME /proc/kallsyms` shows it to root; `@0x...` takes a number")
+                } else {
+                    diag.label("not among the running kernel's symbols, or more than once, or hidden")
+                        .help("`grep NAME /proc/kallsyms` shows them to root")
+                })
+            }
         }
     }
 

@@ -14,7 +14,9 @@ use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
 use runtime::symbols::{Symbol, Symbols};
 
-use super::instances::{Instances, NOWHERE, by_address, choice, copy_warning, prototype_warning, unfaithful};
+use super::instances::{
+    Instances, NOWHERE, by_address, choice, copy_warning, is_called, is_in, prototype_warning, unfaithful,
+};
 use super::targets::{Asked, Family, Place};
 use super::user;
 use crate::cli::Cli;
@@ -55,7 +57,15 @@ impl Chooser<'_> {
     pub(super) fn choose(&self, text: &str, query: &ast::Query) -> Result<Result<Asked, Wrong>, Failure> {
         let (module, name) = match &query.target.kind {
             TargetKind::Function { module, name } => (module, name),
-            TargetKind::Tracepoint { .. } => return Ok(self.plainly(text)),
+            TargetKind::Tracepoint { group, event } => {
+                let asked = self.plainly(text);
+                return Ok(
+                    match group.as_ref().and_then(|group| self.wrong_group(group, event)) {
+                        Some(diag) => asked.and(Err(vec![diag])),
+                        None => asked,
+                    },
+                );
+            }
             TargetKind::Uprobe { symbol: name, .. } | TargetKind::Usdt { name, .. } => {
                 let asked = user::understand(self.cli, text, query, self.types, &self.images, self.limits);
                 return Ok(asked
@@ -77,6 +87,38 @@ impl Chooser<'_> {
             }
             Names::One { .. } => self.one(text, query, module.as_ref(), name),
         }
+    }
+
+    /// BTF knows no groups of tracepoints; tracefs does, where it is.
+    fn wrong_group(&self, group: &ast::Ident, event: &ast::Ident) -> Option<Diagnostic> {
+        if !self.live {
+            return None;
+        }
+        let groups = runtime::symbols::groups_of(&event.node)?;
+        if groups.contains(&group.node) {
+            return None;
+        }
+        let diag = Diagnostic::error(
+            Code::UnknownTracepoint,
+            group.span,
+            format!(
+                "there is no tracepoint `{}` in a group `{}`",
+                event.node, group.node
+            ),
+        );
+        Some(match groups.as_slice() {
+            [] => diag
+                .label("it is in no group: tracefs does not list it")
+                .help(format!("write `tp:{}`", event.node)),
+            all => {
+                let names: Vec<String> = all
+                    .iter()
+                    .map(|group| format!("`tp:{group}:{}`", event.node))
+                    .collect();
+                diag.label("not its group")
+                    .help(format!("write {}", names.join(" or ")))
+            }
+        })
     }
 
     /// What is in BTF by that name.
@@ -138,10 +180,9 @@ impl Chooser<'_> {
             return diags;
         }
         let symbols = self.instances.named(&name.node).unwrap_or_default();
-        let own = symbols.iter().filter(|symbol| {
-            symbol.name == name.node
-                && module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
-        });
+        let own = symbols
+            .iter()
+            .filter(|symbol| is_called(symbol, &name.node, module));
         let choices: Vec<String> = own.map(|symbol| format!("`{}`", by_address(symbol))).collect();
         for diag in &mut diags {
             if diag.code == Code::AmbiguousFunction && diag.help.is_empty() && !choices.is_empty() {
@@ -183,10 +224,7 @@ impl Chooser<'_> {
             // What is wrong with the query is known anyway.
             Err(_) => return Ok(Err(known_module(diags, module))),
         };
-        let found: Vec<Symbol> = found
-            .into_iter()
-            .filter(|symbol| module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node)))
-            .collect();
+        let found: Vec<Symbol> = found.into_iter().filter(|symbol| is_in(symbol, module)).collect();
         for symbol in &found {
             for alias in self.instances.at(symbol.addr)? {
                 if let Some(func) = self.described(&alias) {
@@ -339,13 +377,16 @@ impl Chooser<'_> {
         wanted: &str,
         address: u64,
     ) -> Result<Result<Asked, Wrong>, Failure> {
+        if self.cli.btf.is_some() {
+            return Ok(Err(vec![elsewhere(wanted, address, name.span)]));
+        }
         let here: Vec<Symbol> = self
             .instances
             .at(address)?
             .into_iter()
             .filter(|symbol| {
                 (wanted.is_empty() || symbol.name == wanted || select::stem(&symbol.name) == wanted)
-                    && module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
+                    && is_in(symbol, module)
             })
             .collect();
         let described = here
@@ -443,6 +484,20 @@ impl Chooser<'_> {
             Some(diags) if asked.families.is_empty() => Ok(Err(diags)),
             Some(_) | None => Ok(Ok(asked)),
         }
+    }
+}
+
+/// An address in another kernel than the running one says nothing.
+fn elsewhere(wanted: &str, address: u64, span: Span) -> Diagnostic {
+    let diag = Diagnostic::error(
+        Code::UnknownFunction,
+        span,
+        format!("what begins at {address:#x} is not known: with `--btf`, addresses are another kernel's"),
+    )
+    .label("only that kernel's symbols could tell");
+    match wanted {
+        "" => diag.help("name the function"),
+        name => diag.help(format!("`{name}` alone takes the prototype of that name")),
     }
 }
 

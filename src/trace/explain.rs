@@ -9,6 +9,7 @@ use ksnoop_jit::typed::{self, Probe};
 use ksnoop_jit::types::{Func, TypeId, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::Capabilities;
+use runtime::symbols::{Symbol, Traceable};
 
 use super::instances::NO_SYMBOL;
 use super::targets::Place;
@@ -131,11 +132,15 @@ pub(super) fn no_trampoline(place: &Place, types: &Types, force: bool) -> Option
     None
 }
 
-/// Why a function can't be hooked, if the kernel's symbols and lists tell.
-pub(super) fn explanation(query: &typed::Query) -> Option<String> {
+/// Why a function can't be hooked, if the kernel's symbols and lists tell. `chosen` is the symbol that was tried, if it had to be
+/// looked up: it may be a copy of the function that is named.
+pub(super) fn explanation(query: &typed::Query, chosen: Option<&Symbol>) -> Option<String> {
     let Probe::Function(func) = &query.probe else {
         return None;
     };
+    if let Some(symbol) = chosen {
+        return of_symbol(symbol);
+    }
     let name = &func.name;
     let found = runtime::symbols::Symbols::new().lookup(&[name]).ok()?;
     match found.iter().find(|symbol| symbol.name == *name) {
@@ -149,15 +154,24 @@ pub(super) fn explanation(query: &typed::Query) -> Option<String> {
                 names.join(", ")
             ))
         }
-        Some(symbol) => match runtime::symbols::explain(symbol) {
-            runtime::symbols::Traceable::Yes | runtime::symbols::Traceable::Unknown(_) => None,
-            runtime::symbols::Traceable::NoSymbol => Some(format!("`{name}` has no symbol")),
-            runtime::symbols::Traceable::DenyListed => Some(format!(
-                "`{name}` is on the kernel's list of functions that must not be probed"
-            )),
-            runtime::symbols::Traceable::NoFtraceSite => Some(format!(
-                "`{name}` is `notrace`: the kernel has no place to hook it"
-            )),
-        },
+        Some(symbol) => of_symbol(symbol),
+    }
+}
+
+/// Why one function can't be hooked.
+fn of_symbol(symbol: &Symbol) -> Option<String> {
+    let name = &symbol.name;
+    match runtime::symbols::explain(symbol) {
+        Traceable::Yes | Traceable::Unknown(_) => None,
+        Traceable::NoSymbol => Some(format!("`{name}` has no symbol")),
+        Traceable::DenyListed => Some(format!(
+            "`{name}` is on the kernel's list of functions that must not be probed"
+        )),
+        Traceable::Freed => Some(format!(
+            "`{name}` ran while the kernel started (`__init`): its code is gone"
+        )),
+        Traceable::NoFtraceSite => Some(format!(
+            "`{name}` is `notrace`: the kernel has no place to hook it"
+        )),
     }
 }

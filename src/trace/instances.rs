@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use ksnoop_jit::diag::{Code, Diagnostic};
+use ksnoop_jit::parser::ast;
 use ksnoop_jit::select;
 use ksnoop_jit::span::Span;
 use ksnoop_jit::types::{Func, Types};
@@ -255,6 +256,16 @@ fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
     let names: Vec<String> = own.iter().map(|symbol| format!("`{}`", symbol.name)).collect();
     diag.label("no such copy")
         .help(format!("the copies are {}", names.join(", ")))
+}
+
+/// Whether a symbol is in the module that a query names, if it names one.
+pub(crate) fn is_in(symbol: &Symbol, module: Option<&ast::Ident>) -> bool {
+    module.is_none_or(|module| symbol.module.as_ref() == Some(&module.node))
+}
+
+/// Whether a symbol is a function of that very name, in the module that a query names, if it names one.
+pub(crate) fn is_called(symbol: &Symbol, name: &str, module: Option<&ast::Ident>) -> bool {
+    symbol.name == name && symbol.kind != SymbolKind::Other && is_in(symbol, module)
 }
 
 /// How a query names the function of one symbol among others of its name.

@@ -215,7 +215,7 @@ impl<'a> Ladder<'a> {
             }
             Err(refused) => {
                 let why = self
-                    .explanation(&family.query)
+                    .explanation(family)
                     .map_or(String::new(), |why| format!("\n{why}"));
                 match refused.as_slice() {
                     [only] => Err(anyhow!("can't trace `{name}`: {only}{why}").into()),
@@ -300,16 +300,17 @@ impl<'a> Ladder<'a> {
     }
 
     /// Why the kernel refuses, from its symbols and lists; another kernel's functions are not among them.
-    fn explanation(&self, query: &typed::Query) -> Option<String> {
+    fn explanation(&self, family: &Family) -> Option<String> {
         if self.cli.btf.is_some() {
             return None;
         }
-        explanation(query)
+        let chosen = family.places.first().and_then(|place| place.symbol.as_ref());
+        explanation(&family.query, chosen)
     }
 
     /// Adds that to an attach error.
-    fn explained(&self, query: &typed::Query, error: runtime::RuntimeError) -> Failure {
-        match (&error, self.explanation(query)) {
+    fn explained(&self, family: &Family, error: runtime::RuntimeError) -> Failure {
+        match (&error, self.explanation(family)) {
             (runtime::RuntimeError::Attach(_), Some(why)) => {
                 Failure::Host(anyhow::Error::new(error).context(why))
             }
@@ -390,7 +391,7 @@ impl<'a> Ladder<'a> {
             Err(error) if error.another_kind_may_work() => {
                 return Ok(Tried::Refused(format!("{how}: {error}")));
             }
-            Err(error) => return Err(self.explained(query, error)),
+            Err(error) => return Err(self.explained(family, error)),
         };
         if self.cli.check {
             self.tell_check(query, &loaded, how)?;
@@ -413,7 +414,7 @@ impl<'a> Ladder<'a> {
                 Err(error) if error.another_kind_may_work() || rung.in_program() => {
                     return Ok(Tried::Refused(format!("{how}: {error}")));
                 }
-                Err(error) => return Err(self.explained(query, error)),
+                Err(error) => return Err(self.explained(family, error)),
             }
         };
         let mut places: BTreeMap<usize, String> = BTreeMap::new();

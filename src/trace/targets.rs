@@ -114,7 +114,10 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
             load_types(cli, types, query, &instances)?;
         }
     }
-    add_addresses(types, parsed.iter().map(|(_, query)| query));
+    match cli.btf.is_some() {
+        true => types.set_elsewhere(),
+        false => add_addresses(types, parsed.iter().map(|(_, query)| query)),
+    }
     let limits = Limits::default();
     let limits = Limits {
         bytes: cli.max_bytes.unwrap_or(limits.bytes),

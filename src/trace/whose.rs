@@ -11,6 +11,7 @@ use ksnoop_jit::types::Types;
 use ksnoop_jit_runtime as runtime;
 
 use crate::cli::Cli;
+use crate::programs;
 use crate::{Failure, complain, tell};
 
 /// Where cgroups are, if a path is told from there.
@@ -53,7 +54,7 @@ fn there(cli: &Cli) -> Result<(), Failure> {
     };
     for (option, what, id) in [("-p", "process", cli.pid), ("-t", "thread", cli.tid)] {
         if let Some(id) = id
-            && !Path::new(&format!("/proc/{id}")).exists()
+            && !programs::is_there(id)
         {
             return refuse(format!("{option} {id}: there is no {what} {id}"));
         }

@@ -46,6 +46,8 @@ pub struct Types {
     scans: Cell<usize>,
     /// Where symbols of the running kernel are, as far as queries ask for them.
     addresses: BTreeMap<String, u64>,
+    /// They are another kernel's types than the running one's.
+    elsewhere: bool,
 }
 
 impl Types {
@@ -59,12 +61,23 @@ impl Types {
             constants: RefCell::default(),
             scans: Cell::new(0),
             addresses: BTreeMap::new(),
+            elsewhere: false,
         }
     }
 
     /// Tells where a symbol of the running kernel is. BTF does not say.
     pub fn set_address(&mut self, symbol: &str, address: u64) {
         self.addresses.insert(symbol.to_string(), address);
+    }
+
+    /// Says that they are another kernel's types, of whose addresses nothing is known.
+    pub fn set_elsewhere(&mut self) {
+        self.elsewhere = true;
+    }
+
+    /// Whether they are another kernel's types.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere
     }
 
     /// Where a symbol is, if that was told.

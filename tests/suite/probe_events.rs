@@ -167,6 +167,25 @@ fn registers_are_read_where_they_are_kept() {
     }
 }
 
+#[test]
+fn addresses_of_another_kernel_are_not_known() {
+    let mut types = mini_kernel();
+    types.set_elsewhere();
+    for query in ["vfs_open(@jiffies)", "vfs_open(kaddr(\"jiffies\"))"] {
+        let Err(diags) = compile::understand(query, &types, Limits::default()) else {
+            panic!("`{query}` has an address");
+        };
+        assert_eq!(diags.len(), 1, "{query}");
+        assert_eq!(diags[0].code, Code::UnknownName, "{query}");
+        assert!(
+            diags[0].label.contains("can't be known here"),
+            "{query}: {diags:?}"
+        );
+    }
+    // A number is taken for what it is.
+    assert!(compile::understand("vfs_open(@0xffffffff82606000:u8)", &types, Limits::default()).is_ok());
+}
+
 /// What the expressions above are in C.
 const SAME: &[(&str, &str)] = &[
     (

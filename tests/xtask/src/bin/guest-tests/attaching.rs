@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         own(
             "fetch.registers",
-            "do_sys_openat2(a=%di:s32, b=+0(%si):ustring, c=%si, d=$arg2, e=+0(%dx):b2@0/64, f=+4(%dx):b1@0/8, \
+            "do_sys_openat2(a=%di:s32, b=+0(%si):ustring, c=%si, d=$arg2:x, e=+0(%dx):b2@0/64, f=+4(%dx):b1@0/8, \
              g=\\-5:s64, h=\\\"a text\", i=%ip:symbol)",
             registers,
         ),
@@ -69,6 +69,24 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .options(&["--attach", "fsession"])
         .needs(Need::OldProbes),
+        ends(
+            "refused.init",
+            "start_kernel()",
+            vec!["`start_kernel` ran while the kernel started"],
+        )
+        .options(&["--attach", "kprobe"]),
+        own("refused.init_copy", "()", init_copy),
+        Case::new(
+            "attaching.group",
+            "tp:nosuchgroup:sched_switch()",
+            Work::Ends {
+                status: 2,
+                says: vec![
+                    "there is no tracepoint `sched_switch` in a group `nosuchgroup`",
+                    "write `tp:sched:sched_switch`",
+                ],
+            },
+        ),
         own("reasons", "do_sys_openat2(dfd, *how, return < 0)", reasons).needs(Need::OldProbes),
     ]
 }
@@ -324,6 +342,59 @@ fn symbols(guest: &Guest, query: &str) -> Result<()> {
             "{label} is {value:?}, not {want}"
         );
     }
+    Ok(())
+}
+
+/// The compiler's only copy of a function is what is meant by the function's name; if it can't be hooked, it is said why that copy can't.
+fn init_copy(guest: &Guest, query: &str) -> Result<()> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms")?;
+    let mut own: Vec<(u64, &str)> = Vec::new();
+    for line in symbols.lines().filter(|line| !line.contains('[')) {
+        let mut words = line.split_whitespace();
+        if let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) {
+            own.push((u64::from_str_radix(address, 16)?, name));
+        }
+    }
+    let bound = |wanted: &str| {
+        let found = own.iter().find(|(_, name)| *name == wanted);
+        found
+            .map(|(address, _)| *address)
+            .with_context(|| format!("no {wanted}"))
+    };
+    let initial = bound("_sinittext")?..bound("_einittext")?;
+    let stems = |name: &str| {
+        own.iter()
+            .filter(|(_, other)| other.split('.').next() == name.split('.').next())
+            .count()
+    };
+    let mut tried = 0;
+    for (_, copy) in own.iter().filter(|(address, name)| {
+        initial.contains(address) && name.contains(".constprop.") && stems(name) == 1
+    }) {
+        let name = copy.split('.').next().unwrap_or(copy);
+        let output = Command::new(&guest.tool)
+            .args(["--attach", "kprobe", &format!("{name}{query}")])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // Others are not in BTF.
+        if !said.contains("is a copy that the compiler made for itself") {
+            continue;
+        }
+        tried += 1;
+        ensure!(
+            said.contains(&format!("`{copy}` ran while the kernel started")),
+            "of {copy} it is not said why\n{said}"
+        );
+        ensure!(
+            !said.contains("name one of them"),
+            "bad advice about {copy}\n{said}"
+        );
+        if tried == 3 {
+            break;
+        }
+    }
+    // Not every kernel has one.
+    eprintln!("{tried} copies");
     Ok(())
 }
 
