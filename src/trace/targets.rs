@@ -104,7 +104,8 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
             }
         }
     }
-    if wrong {
+    // The others are understood all the same: all mistakes are told at once.
+    if parsed.is_empty() {
         return Err(Failure::Query);
     }
     let stems = parsed.iter().filter_map(|(_, query)| stem_of(query)).collect();

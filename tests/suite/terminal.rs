@@ -164,6 +164,19 @@ fn errors_have_colours_by_the_same_rules() {
 }
 
 #[test]
+fn the_mistakes_of_all_queries_are_told() {
+    if skipped(no_terminal()) {
+        return;
+    }
+    let queries = "'tp:sched_switch(prev->pdi)' 'tp:sched_switch(' 'tp:sched_switch(nosuch)'";
+    let (text, status) = ended_on_terminal(80, &[], &format!("--color never {queries}"));
+    assert_eq!(status, Some(2), "{text}");
+    for mistake in ["E0303", "E0130", "E0210"] {
+        assert!(text.contains(mistake), "{mistake} is not told: {text}");
+    }
+}
+
+#[test]
 fn colours_are_for_terminals_and_lines_of_the_compact_format_fit() {
     if skipped(no_terminal()) {
         return;
