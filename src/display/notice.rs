@@ -1,11 +1,14 @@
 //! What is told besides events. In: losses, faults, errors, the beginning and the end of a run. Out: for JSON, one object a
 //! line; for other formats it is plain data. Never counts anything itself.
 
+use std::collections::BTreeSet;
+
 use crate::span::Span;
 use crate::wire::{Phase, RecordLayout, ValueLayout};
 
 use super::json;
 use super::shape::Shapes;
+use super::sink::Label;
 use super::time::Stamp;
 
 /// Something to be told besides events.
@@ -65,7 +68,7 @@ pub enum Notice<'x> {
 pub enum Uncounted {
     /// There was no room for its key.
     Keys,
-    /// A pointer in a key or a value was bad.
+    /// A key or a value could not be read: a bad pointer, a division by zero, an index out of bounds.
     Fault,
 }
 
@@ -169,12 +172,15 @@ pub(super) fn start(
         out.push('"');
         field(out, "query", layout.query as u64);
         out.push_str(",\"values\":[");
+        let mut names = BTreeSet::new();
         for (index, item) in layout.items.iter().enumerate() {
             if index > 0 {
                 out.push(',');
             }
+            // As the events call them, without the colon.
+            let key = Label::new(&item.label, false, &mut names).key;
             out.push_str("{\"name\":");
-            json::string(out, &item.label);
+            out.push_str(key.strip_suffix(':').unwrap_or(&key));
             out.push_str(",\"type\":");
             match item.value {
                 // No type of C.

@@ -9,8 +9,9 @@ use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg, ExprKind as Ast};
 use crate::span::Span;
-use crate::typed::Source;
-use crate::wire::{self, ValueLayout};
+use crate::typed::{Item, Source};
+use crate::types::Type;
+use crate::wire::{self, Format, ValueLayout};
 
 /// Bytes of a string in a key, its NUL included, unless `--max-string` allows less.
 const KEY_STRING: u32 = 128;
@@ -99,6 +100,17 @@ impl Sema<'_> {
         if !marks.is_empty() {
             parts.forced.push(item.span);
         }
+        if self.user && item.format == Some(Format::Symbol) {
+            return self.report(
+                Diagnostic::error(
+                    Code::BadFormat,
+                    format.map_or(expr.span, |format| format.span),
+                    "an address in a key of a program has no symbol",
+                )
+                .label("whose address it is, a key does not tell")
+                .help("leave the format away to count by the address; with events, or in `ustack()`, it has a symbol"),
+            );
+        }
         // No character more than is shown: rows that look the same are the same.
         let string = self.limits.string.saturating_sub(1).clamp(2, KEY_STRING);
         item.value = match (&item.source, item.value) {
@@ -112,7 +124,9 @@ impl Sema<'_> {
             // Equal pointers are equal keys, whatever they point to.
             (_, ValueLayout::Scalar | ValueLayout::Pointee { .. }) => ValueLayout::Scalar,
             // What follows the NUL of a string is no part of it; a byte more shows whether there is one.
-            (Source::Memory(place), ValueLayout::Bytes { full, .. }) if self.is_text(&place.ty) => {
+            (Source::Memory(place), ValueLayout::Bytes { full, .. })
+                if self.is_text(&place.ty, item.format) =>
+            {
                 ValueLayout::String {
                     capacity: full.saturating_add(1).min(string),
                 }
@@ -132,7 +146,19 @@ impl Sema<'_> {
                             format!("`{name}` of {full} bytes is too long for a key"),
                         )
                         .label("at most 64 bytes can be compared as a whole")
-                        .help("name its members"),
+                        .help(match class(self.types, &item.ty) {
+                            Class::Array { .. } => {
+                                "name its elements, or take a part of it: `buf(&x[0], 16)`"
+                            }
+                            Class::Void
+                            | Class::Int { .. }
+                            | Class::Bool
+                            | Class::Float
+                            | Class::Ptr(_)
+                            | Class::Composite(_)
+                            | Class::Func
+                            | Class::Opaque => "name its members",
+                        }),
                     );
                 }
                 value
@@ -146,20 +172,29 @@ impl Sema<'_> {
         Ok(())
     }
 
-    /// Whether it is an array of `char`.
-    fn is_text(&self, ty: &CType) -> bool {
-        match class(self.types, ty) {
-            Class::Array { elem, .. } => {
-                self.is_char(&CType::Btf(elem)) && size_of(self.types, &CType::Btf(elem)) == Some(1)
+    /// Whether it is an array that is shown as the text in it: of `char` if the format does not ask for its numbers, of any bytes if it
+    /// asks for a string. In other arrays a zero ends nothing.
+    fn is_text(&self, ty: &CType, format: Option<Format>) -> bool {
+        let Class::Array { elem, .. } = class(self.types, ty) else {
+            return false;
+        };
+        match format {
+            Some(Format::String) => size_of(self.types, &CType::Btf(elem)) == Some(1),
+            None | Some(Format::Char | Format::Errno) => {
+                matches!(self.types.get_stripped(elem), Type::Int(int) if int.is_char && int.size == 1)
             }
-            Class::Void
-            | Class::Int { .. }
-            | Class::Bool
-            | Class::Float
-            | Class::Ptr(_)
-            | Class::Composite(_)
-            | Class::Func
-            | Class::Opaque => false,
+            Some(
+                Format::Signed
+                | Format::Unsigned
+                | Format::Hex
+                | Format::Octal
+                | Format::Binary
+                | Format::Ip
+                | Format::Mac
+                | Format::Symbol
+                | Format::Dump
+                | Format::BigEndian,
+            ) => false,
         }
     }
 
@@ -192,10 +227,30 @@ impl Sema<'_> {
                         ),
                     )
                     .label("too long together")
-                    .help("`--max-string` makes strings in keys shorter, `kstack(10)` a stack"),
+                    .help(shorter_by(&parts.keys)),
                 );
             }
         }
         Ok(())
+    }
+}
+
+/// What makes keys like these shorter.
+fn shorter_by(keys: &[Item]) -> String {
+    let mut ways: Vec<&str> = Vec::new();
+    for key in keys {
+        let way = match key.value {
+            ValueLayout::String { .. } => "`--max-string 32` makes strings in keys shorter",
+            ValueLayout::Buffer { .. } => "`--max-bytes 64` makes what `buf` reads shorter",
+            ValueLayout::Stack { .. } => "`kstack(10)` or `ustack(10)` is a shorter stack",
+            ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => continue,
+        };
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    match ways.is_empty() {
+        true => "count by fewer keys".to_string(),
+        false => ways.join(", "),
     }
 }

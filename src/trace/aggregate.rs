@@ -195,7 +195,10 @@ impl Missing {
                 let keys = number(u64::from(self.keys), "key");
                 format!("there is room for {keys} (--max-keys makes more)")
             }
-            Uncounted::Fault => "a pointer in a key or value was bad".to_string(),
+            Uncounted::Fault => {
+                "a key or value could not be read, because of a bad pointer, a division by zero or the like"
+                    .to_string()
+            }
         };
         complain(&format!("{name}: {} not counted, {why}", number(*count, "hit")));
     }

@@ -2,7 +2,7 @@
 //! write instead, before anything is attached.
 
 use ksnoop_jit::typed;
-use ksnoop_jit::wire::ValueLayout;
+use ksnoop_jit::wire::{Measure, ValueLayout};
 
 use super::targets::Asked;
 use crate::cli::{Cli, Format, Time};
@@ -44,7 +44,36 @@ pub(super) fn check(cli: &Cli, asked: &[Asked]) -> Result<(), Failure> {
             "`--folded` writes what is counted by stacks: ask for `count(), by(kstack())` or `by(ustack())`",
         );
     }
+    if cli.folded && !queries().all(measures_one_number) {
+        return refuse(
+            "a line of `--folded` has one number: ask for one of `count()`, `sum(x)`, `avg(x)`, `min(x)` and `max(x)`, and no histogram",
+        );
+    }
+    if cli.folded && cli.interval.is_some() {
+        return refuse(
+            "`--folded` and `--interval` do not go together: what makes flame graphs adds up all lines, and each print counts from the start on; leave `--interval` away",
+        );
+    }
+    if cli.count.is_some() && queries().all(aggregates) {
+        return refuse(
+            "`-n` counts events, and a query that aggregates sends none: end the run with `--for SECONDS` or Ctrl-C",
+        );
+    }
     Ok(())
+}
+
+/// Whether there is one number for each key.
+fn measures_one_number(query: &typed::Query) -> bool {
+    let Some(aggregate) = &query.aggregate else {
+        return false;
+    };
+    match aggregate.measures.as_slice() {
+        [one] => match one.measure {
+            Measure::Count | Measure::Sum | Measure::Avg | Measure::Min | Measure::Max => true,
+            Measure::Hist | Measure::Lhist { .. } => false,
+        },
+        [] | [_, ..] => false,
+    }
 }
 
 fn counts_by_stack(query: &typed::Query) -> bool {

@@ -29,6 +29,7 @@ mod user_chain;
 mod user_functions;
 mod user_host;
 mod user_instructions;
+mod user_keys;
 mod user_live;
 mod user_measure;
 mod user_places;

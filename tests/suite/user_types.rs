@@ -6,7 +6,7 @@ use std::process::Command;
 use super::user_host::{CALLS, Folder, gcc, refused, run, skipped, tool, trace, unable};
 
 /// Why types can't be had here, if so.
-fn no_types(folder: &Folder) -> Option<String> {
+pub(super) fn no_types(folder: &Folder) -> Option<String> {
     let source = folder.0.join("empty.c");
     std::fs::write(&source, "int x;\n").expect("a source file");
     let out = Command::new("gcc")

@@ -488,6 +488,7 @@ fn what_does_not_fit_together_is_refused_before_anything_is_attached() {
         return;
     }
     let count = "tp:sched_switch(count())";
+    let by_stack = "tp:sched_switch(count(), by(kstack()))";
     for (arguments, says) in [
         (vec!["--format", "chrome", count], "a trace is made of events"),
         (
@@ -515,6 +516,24 @@ fn what_does_not_fit_together_is_refused_before_anything_is_attached() {
             vec!["--interval", "1", "tp:sched_switch(prev->pid)"],
             "nothing is aggregated",
         ),
+        (vec!["-n", "3", count], "`-n` counts events"),
+        (vec!["-n", "3", count, "tp:sched_switch(max(prev->pid))"], "--for"),
+        (
+            vec!["--folded", "--interval", "1", by_stack],
+            "each print counts from the start on",
+        ),
+        (
+            vec![
+                "--folded",
+                "tp:sched_switch(count(), max(prev->pid), by(kstack()))",
+            ],
+            "has one number",
+        ),
+        (
+            vec!["--folded", "tp:sched_switch(hist(prev->pid), by(kstack()))"],
+            "has one number",
+        ),
+        (vec!["--folded", "tp:sched_switch(by(kstack()))"], "by"),
     ] {
         let out = tool(&arguments);
         let told = String::from_utf8_lossy(&out.stderr).into_owned();

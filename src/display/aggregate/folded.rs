@@ -18,7 +18,8 @@ pub(super) fn print(
     let mut lines: Vec<(String, i128)> = Vec::new();
     // Where in `lines` each way is.
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    let rows = printer.rows(&printer.shown(raw, symbols));
+    let shown = printer.shown(raw, symbols);
+    let rows = printer.rows(&shown);
     for row in &rows {
         let measures = row.measures.iter().zip(&printer.layout.measures);
         let number = measures

@@ -6,6 +6,7 @@ mod folded;
 mod histogram;
 mod json;
 mod merge;
+mod same;
 mod unit;
 
 use std::cmp::Ordering;
@@ -106,7 +107,8 @@ impl<'a> AggregatePrinter<'a> {
     /// Appends all rows: as JSON, one object a line; else as text that is at most `width` columns wide, if keys and numbers leave
     /// room for it, and ends in an empty line. A Chrome trace has no place for them.
     pub fn print(&mut self, raw: &[RawRow], width: usize, out: &mut String, symbols: &dyn Symbols) {
-        let rows = self.rows(&self.shown(raw, symbols));
+        let shown = self.shown(raw, symbols);
+        let rows = self.rows(&shown);
         match self.options.format {
             Layout::Text | Layout::Compact => self.text(&rows, width, out, symbols),
             Layout::Json => {
@@ -118,13 +120,20 @@ impl<'a> AggregatePrinter<'a> {
         }
     }
 
-    /// The rows with the stacks in their keys as they are shown. What differs only in the tracer's own frames, or behind the last one
-    /// that is shown, is one row.
-    fn shown(&self, raw: &[RawRow], symbols: &dyn Symbols) -> Vec<RawRow> {
+    /// The rows with their keys as they are shown. What differs only in what is not is one row: the tracer's own frames and those behind
+    /// the last one of a stack, the padding of structs, what is behind the NUL of a text.
+    fn shown(&mut self, raw: &[RawRow], symbols: &dyn Symbols) -> Vec<RawRow> {
         let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for row in raw {
             let mut key = row.key.clone();
-            for layout in &self.layout.keys {
+            for (plan, layout) in self.keys.iter().zip(&self.layout.keys) {
+                same::clear_unseen(
+                    &mut self.shapes,
+                    &plan.shape,
+                    layout,
+                    self.options.zeros,
+                    &mut key,
+                );
                 if let ValueLayout::Stack { user, .. } = layout.value {
                     let frames = frames(layout, &row.key, symbols);
                     let addresses: Vec<u8> = frames.iter().flat_map(|f| f.address.to_le_bytes()).collect();
