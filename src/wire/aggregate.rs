@@ -85,9 +85,10 @@ pub struct MeasureLayout {
 pub enum Measure {
     /// The number of hits: keeps nothing of its own.
     Count,
-    /// The sum, modulo 2^64.
+    /// The sum, exact up to 2^32 hits on one CPU: keeps a `u64` for the sum of the values' low 32 bits, and one for that of the others,
+    /// which are signed as the values are.
     Sum,
-    /// The average: keeps the sum.
+    /// The average: keeps the sum in the same way.
     Avg,
     /// The least value, kept as [`extreme_mask`] says.
     Min,
@@ -116,7 +117,8 @@ impl Measure {
     pub fn words(self, signed: bool) -> u32 {
         match self {
             Measure::Count => 0,
-            Measure::Sum | Measure::Avg | Measure::Min | Measure::Max => 1,
+            Measure::Min | Measure::Max => 1,
+            Measure::Sum | Measure::Avg => 2,
             Measure::Hist if signed => 2 * HIST_ZERO + 1,
             Measure::Hist => HIST_ZERO + 1,
             Measure::Lhist { lo, hi, step } => {

@@ -101,7 +101,6 @@ fn bucket(call: &str, value: i128) -> (Option<i128>, Option<i128>) {
 fn sums(calls: &[String], hits: &[Hit]) -> Vec<Sum> {
     let count = hits.len() as u64;
     let all = |index: usize| hits.iter().map(move |hit| hit.values[index]);
-    // Kept modulo 2^64; its sign is that of what is summed.
     let sum = |index: usize| all(index).sum::<i128>();
     calls
         .iter()
@@ -129,7 +128,7 @@ fn sums(calls: &[String], hits: &[Hit]) -> Vec<Sum> {
         .collect()
 }
 
-/// The same from what display makes of a row. Sums that do not fit 64 bits wrap.
+/// The same from what display makes of a row.
 fn shown(measured: &Measured) -> Sum {
     match measured {
         Measured::Number(number) => Sum::Number(*number),
@@ -141,16 +140,6 @@ fn shown(measured: &Measured) -> Sum {
                 .map(|bucket| (bucket.from, bucket.below, bucket.count))
                 .collect(),
         ),
-    }
-}
-
-/// Whether both are the same but for a multiple of 2^64 in a sum.
-fn same(call: &str, a: &Sum, b: &Sum) -> bool {
-    let wrapped = |a: i128, b: i128| (a - b) % (1 << 64) == 0;
-    match (call, a, b) {
-        ("sum", Sum::Number(a), Sum::Number(b)) => wrapped(*a, *b),
-        ("avg", Sum::Average(a, m), Sum::Average(b, n)) => wrapped(*a, *b) && m == n,
-        _ => a == b,
     }
 }
 
@@ -339,7 +328,7 @@ impl Round<'_> {
             }
             for ((call, want), got) in calls.iter().zip(sums(&calls, hits)).zip(&row.measures) {
                 let got = shown(got);
-                if !same(call, &want, &got) {
+                if want != got {
                     return Err(format!("{key:x?}: {call} is {got:?}, not {want:?}"));
                 }
             }

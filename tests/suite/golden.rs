@@ -301,6 +301,7 @@ fn made_up_rows(layout: &AggregateLayout) -> Vec<RawRow> {
                     let words = measure.measure.words(measure.signed);
                     let word = match measure.measure {
                         wire::Measure::Count => continue,
+                        // The upper halves of small numbers are 0.
                         wire::Measure::Sum | wire::Measure::Avg => 5000 * hits,
                         wire::Measure::Min | wire::Measure::Max => {
                             let negative = measure.signed && cpu == 0;

@@ -161,6 +161,45 @@ fn names_in_the_first_line_are_those_of_the_events() {
 }
 
 #[test]
+fn sums_have_more_than_64_bits() {
+    if skipped(unable()) {
+        return;
+    }
+    let folder = Folder::new("sums");
+    if skipped(no_types(&folder)) {
+        return;
+    }
+    let path = program(&folder);
+    // Six hits, n from 0 to 5.
+    let query = format!(
+        "uprobe:{path}:look(a=sum(~0UL - n), b=avg(~0UL), c=sum(n - (1L << 63)), d=avg(-(long)n), e=sum(-n), f=sum(n))"
+    );
+    let all = lines(&["--format", "json", "-c", &path, &query]);
+    let row = all
+        .iter()
+        .find(|line| line["type"] == "aggregate")
+        .expect("a row");
+    let all = 6 * i128::from(u64::MAX) - 15;
+    let least = 15 + 6 * i128::from(i64::MIN);
+    let text = row["values"].to_string();
+    assert!(text.contains(&format!(r#""a":"{all}""#)), "{text}");
+    assert!(
+        text.contains(&format!(r#""c":"{least}","d":-2.5,"e":-15,"f":15"#)),
+        "{text}"
+    );
+    assert!(
+        (row["values"]["b"].as_f64().unwrap_or(0.0) - u64::MAX as f64).abs() < 1.0,
+        "{text}"
+    );
+    let hex = format!("uprobe:{path}:look(sum(~0UL):x)");
+    let out = tool(&["-c", &path, &hex]);
+    assert!(
+        String::from_utf8_lossy(&out.stdout).contains("0x5fffffffffffffffa"),
+        "{out:?}"
+    );
+}
+
+#[test]
 fn what_a_key_can_not_be_is_told() {
     if skipped(unable()) {
         return;

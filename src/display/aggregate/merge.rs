@@ -93,7 +93,13 @@ fn measured(measure: &MeasureLayout, cpus: &[&[u8]], hits: u64) -> Measured {
             i128::from(word)
         }
     };
-    let sum = || cpus.iter().map(|value| number(word(value, 0))).sum();
+    let sum = || {
+        let each = cpus.iter().map(|value| {
+            // Below 2^96 each, so that no number of CPUs is too many.
+            i128::from(word(value, 0)) + (number(word(value, 1)) << 32)
+        });
+        each.sum()
+    };
     match measure.measure {
         Measure::Count => Measured::Number(i128::from(hits)),
         Measure::Sum => Measured::Number(sum()),

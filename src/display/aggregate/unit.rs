@@ -60,8 +60,8 @@ pub(super) fn bound(number: i128, unit: Unit, power_of_two: bool) -> String {
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 fn formatted(number: i128, format: Format) -> String {
-    // Negative numbers are shown as the 64 bits that they are.
-    let bits = number as u64;
+    // Negative numbers are shown as the 64 bits that they are. Sums can have more.
+    let bits = u128::try_from(number).unwrap_or(u128::from(number as u64));
     match format {
         Format::Hex => format!("{bits:#x}"),
         Format::Octal if bits == 0 => "0".to_string(),
