@@ -181,9 +181,9 @@ impl Sema<'_> {
     }
 
     fn distance(&mut self, a: Expr, x: CType, b: Expr, y: CType, op_span: Span, span: Span) -> R<Operand> {
-        let (nx, ny) = (spell(self.types, &x), spell(self.types, &y));
         let size = size_of(self.types, &x).filter(|size| *size > 0);
-        let (Some(size), true) = (size, nx == ny) else {
+        let (Some(size), true) = (size, self.compatible(&x, &y)) else {
+            let (nx, ny) = (spell(self.types, &x), spell(self.types, &y));
             return self.report(
                 Diagnostic::error(
                     Code::TypeClash,

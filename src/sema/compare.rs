@@ -1,6 +1,8 @@
 //! The typing of comparisons: numbers by the usual conversions, pointers as numbers; strings and address literals have files of
 //! their own. Tells of those that the types alone decide (`decided`).
 
+use std::collections::BTreeSet;
+
 use super::address::Address;
 use super::ctypes::{Class, class, common, size_of, spell};
 use super::expr::{Operand, both, value};
@@ -24,7 +26,7 @@ impl Sema<'_> {
         b: Operand,
         span: Span,
     ) -> R<Operand> {
-        if is_text(&a) || is_text(&b) || (self.is_letters(&a) && self.is_letters(&b)) {
+        if is_text(&a) || is_text(&b) || self.are_strings(&a, &b) {
             return self.compare_strings(op, op_span, a, b, span);
         }
         if let (Operand::Address(_), Operand::Address(_)) = (&a, &b) {
@@ -154,15 +156,44 @@ impl Sema<'_> {
             .label("compares numbers, pointers and strings")
             .secondary(a_span, format!("its type is `{a}`"))
             .secondary(b_span, format!("its type is `{b}`"));
-        if let (true, Some(member)) = (a_id == b_id, self.types.member_names(a_id).first()) {
+        if a_id == b_id
+            && let Some(member) = self.scalar_member(a_id)
+        {
             let (a, op, b) = (
-                self.member_text(a_span, member),
+                self.member_text(a_span, &member),
                 op_span.text(self.text),
-                self.member_text(b_span, member),
+                self.member_text(b_span, &member),
             );
             diag = diag.help(format!("compare their members: `{a} {op} {b}`"));
         }
         self.report(diag)
+    }
+
+    /// The first member that is a number or a pointer, in the structs inside too: `thread_info.flags`.
+    pub(super) fn scalar_member(&self, composite: TypeId) -> Option<String> {
+        self.scalar_within(composite, &mut BTreeSet::new())
+    }
+
+    /// `seen` has those that were looked through in vain.
+    fn scalar_within(&self, composite: TypeId, seen: &mut BTreeSet<TypeId>) -> Option<String> {
+        if !seen.insert(composite) {
+            return None;
+        }
+        for name in self.types.member_names(composite) {
+            let Ok(member) = self.types.member(composite, &name) else {
+                continue;
+            };
+            match class(self.types, &CType::Btf(member.ty)) {
+                Class::Int { .. } | Class::Bool | Class::Ptr(_) => return Some(name),
+                Class::Composite(inner) => {
+                    if let Some(rest) = self.scalar_within(inner, seen) {
+                        return Some(format!("{name}.{rest}"));
+                    }
+                }
+                Class::Void | Class::Float | Class::Array { .. } | Class::Func | Class::Opaque => {}
+            }
+        }
+        None
     }
 
     /// How a member of what is written there is written.
@@ -178,6 +209,31 @@ impl Sema<'_> {
         } else {
             format!("({outer}).{member}")
         }
+    }
+
+    /// Whether both sides are where letters are, and one of them an array: who writes `dev->name == name` means the strings, and the
+    /// address of an array is one that no other pointer holds.
+    fn are_strings(&self, a: &Operand, b: &Operand) -> bool {
+        match (self.is_letters(a), self.is_letters(b)) {
+            (true, true) => true,
+            (true, false) => self.is_letter_pointer(b),
+            (false, true) => self.is_letter_pointer(a),
+            (false, false) => false,
+        }
+    }
+
+    fn is_letter_pointer(&self, operand: &Operand) -> bool {
+        let ty = match operand {
+            Operand::Value(expr) => &expr.ty,
+            Operand::Place(place) => &place.ty,
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Address(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => return false,
+        };
+        matches!(class(self.types, ty), Class::Ptr(to) if self.is_char(&to))
     }
 
     /// Whether it is an array of letters.
@@ -234,14 +290,6 @@ impl Sema<'_> {
             (Class::Int { bytes: x, .. }, Class::Int { bytes: y, .. }) => x == y,
             (Class::Ptr(x), Class::Ptr(y)) => self.points_alike(&x, &y),
             _ => self.bare_name(a) == self.bare_name(b),
-        }
-    }
-
-    /// A type's name without typedefs and modifiers.
-    fn bare_name(&self, ty: &CType) -> String {
-        match ty {
-            CType::Btf(id) => spell(self.types, &CType::Btf(self.types.complete(*id))),
-            CType::Void | CType::Bool | CType::Int { .. } | CType::Ptr(_) => spell(self.types, ty),
         }
     }
 

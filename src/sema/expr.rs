@@ -115,9 +115,9 @@ impl Sema<'_> {
                     )
                     .label(format!("its type is `{name}`"));
                     if let CType::Btf(id) = place.ty
-                        && let Some(first) = self.types.member_names(id).first()
+                        && let Some(first) = self.scalar_member(id)
                     {
-                        let member = self.member_text(place.span, first);
+                        let member = self.member_text(place.span, &first);
                         diag = diag.help(format!("name one of its members, such as `{member}`"));
                     }
                     self.report(diag)
@@ -434,16 +434,9 @@ impl Sema<'_> {
         } else {
             match (&ca, &cb) {
                 (Class::Ptr(x), Class::Ptr(y)) => {
-                    let ty = if *x == CType::Void || a.constant() == Some(0) {
-                        b.ty.clone()
-                    } else {
-                        a.ty.clone()
-                    };
-                    let same = spell(self.types, x) == spell(self.types, y);
-                    let void = *x == CType::Void || *y == CType::Void;
-                    if !same && !void {
+                    let Some(ty) = self.either_pointer(&a, x, &b, y) else {
                         return self.clash(a.span, span, &a, &b);
-                    }
+                    };
                     (self.convert(a, ty.clone()), self.convert(b, ty.clone()), ty)
                 }
                 (Class::Ptr(_), _) if b.constant() == Some(0) => {

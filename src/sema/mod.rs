@@ -8,6 +8,7 @@ mod arith;
 mod array;
 mod call;
 mod compare;
+mod compatible;
 mod ctypes;
 mod decided;
 mod duration;

@@ -108,6 +108,10 @@ impl Sema<'_> {
                 },
             );
         }
+        let read = |side: &Operand| matches!(side, Operand::Value(_) | Operand::Place(_)) && !side.is_fixed();
+        if read(a) && read(b) {
+            diag = diag.help("two addresses are compared if one side is cast: `(void *)p`");
+        }
         self.report(diag)
     }
 

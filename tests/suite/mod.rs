@@ -19,6 +19,7 @@ mod moments;
 mod oracle;
 mod packed;
 mod phases;
+mod pointers;
 mod probe_events;
 mod reference;
 mod running;
