@@ -107,7 +107,8 @@ fn main() -> ExitCode {
 /// What a command that only looks would leave aside.
 fn useless(cli: &Cli, command: Command, words: &[String]) -> Option<&'static str> {
     match command {
-        Command::Trace | Command::Help => return None,
+        Command::Trace => return useless_check(cli),
+        Command::Help => return None,
         Command::Features if !words.is_empty() => return Some("`features` takes no words"),
         Command::Features | Command::Info | Command::Type | Command::List => {}
     }
@@ -121,6 +122,16 @@ fn useless(cli: &Cli, command: Command, words: &[String]) -> Option<&'static str
         || cli.user_stack
         || cli.folded;
     tracing.then_some("nothing is traced by this command: leave `-n`, `--for`, `--interval`, `-c`, `-s`, `-k`, `-U`, `--folded` and `--format` away")
+}
+
+/// Programs name the running kernel's functions by the numbers that these have in its own BTF.
+fn useless_check(cli: &Cli) -> Option<&'static str> {
+    let other = cli.check
+        && cli
+            .btf
+            .as_deref()
+            .is_some_and(|path| !runtime::btf::is_running(path));
+    other.then_some("`--check` asks the running kernel, which the types of another one (`--btf`) say nothing about: leave one of them away")
 }
 
 /// An error and what is behind it. Most of ours say what the system call said themselves; that is not told twice.

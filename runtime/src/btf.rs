@@ -18,6 +18,19 @@ use crate::sys;
 /// Where the kernel shows its types.
 pub const SYS_BTF: &str = "/sys/kernel/btf";
 
+/// Whether a file has the running kernel's types, as `/sys/kernel/btf/vmlinux` or a copy of it does. A file that can't be read or is no BTF
+/// is left to [`open_vmlinux`], which says what is wrong with it.
+pub fn is_running(path: &Path) -> bool {
+    let own = std::fs::read(Path::new(SYS_BTF).join("vmlinux"));
+    match (own, std::fs::read(path)) {
+        (Ok(own), Ok(bytes)) if bytes.starts_with(b"\x7fELF") => {
+            elf_btf(&bytes).map_or(true, |btf| btf == own)
+        }
+        (Ok(own), Ok(bytes)) => own == bytes || check(&bytes).is_err(),
+        (_, Err(_)) | (Err(_), Ok(_)) => true,
+    }
+}
+
 /// Opens the running kernel's type information, or that of a file: raw BTF, or ELF with a `.BTF` section.
 ///
 /// The kernel's file is mapped where it can be (since about 6.16; kernel/bpf/sysfs_btf.c); otherwise, and for

@@ -94,6 +94,17 @@ pub(super) fn missing_operand(i: Tokens<'_>) -> Diagnostic {
                 .label("expected a value before this")
                 .help(format!("{found} needs a value on each side"));
         }
+        Tok::Punct(Punct::Question) if begins => {
+            return Diagnostic::error(Code::MissingOperand, span, "nothing precedes `?`")
+                .label("expected a condition before this")
+                .help("write `condition ? value : other`");
+        }
+        // Nothing between a query's own parentheses is allowed, so these only lack their end.
+        Tok::End if before.is(Punct::LParen) => {
+            return Diagnostic::error(Code::UnclosedParenthesis, span, "this `(` is not closed")
+                .label(format!("expected a value or `)`, found {found}"))
+                .secondary(before.span(), "opened here");
+        }
         Tok::Punct(Punct::Arrow | Punct::Dot) if begins => {
             return Diagnostic::error(Code::MissingOperand, span, format!("nothing precedes {found}"))
                 .label("expected a value before this")
@@ -103,7 +114,7 @@ pub(super) fn missing_operand(i: Tokens<'_>) -> Diagnostic {
         Tok::Bad(_) | Tok::End => {}
     }
     let message = match before.kind() {
-        Tok::Punct(Punct::LParen) => "nothing between these parentheses".to_owned(),
+        Tok::Punct(Punct::LParen) if i.is(Punct::RParen) => "nothing between these parentheses".to_owned(),
         Tok::Punct(Punct::LBracket) => "an index is missing".to_owned(),
         Tok::Punct(Punct::RParen) => "this cast has nothing to cast".to_owned(),
         Tok::Punct(_) | Tok::Name => format!("nothing follows {}", describe(before)),

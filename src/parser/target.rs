@@ -320,9 +320,31 @@ fn name(part: &Ident, class: Class) -> Result<Ident, Box<Diagnostic>> {
     match unquoted(part) {
         Some(name) => Ok(name),
         None => {
+            check_control(part)?;
             check(part, class)?;
             Ok(part.clone())
         }
+    }
+}
+
+/// In quotes anything is part of a name but what moves the cursor of a terminal.
+fn check_control(part: &Ident) -> Result<(), Box<Diagnostic>> {
+    let quoted = part.node.len() > 1 && part.node.starts_with('"') && part.node.ends_with('"');
+    match part.node.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, c)) if quoted => {
+            let start = part.span.start as usize + at;
+            error(
+                Code::BadTarget,
+                Span::new(start, start + c.len_utf8()),
+                &format!(
+                    "the control character `{}` can't be in a name",
+                    c.escape_default()
+                ),
+                "not expected here",
+                "name the file by a link to it, or the function by its address",
+            )
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

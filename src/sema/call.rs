@@ -41,6 +41,13 @@ const FUNCTIONS: [(&str, &str); 22] = [
 /// The call stacks, which are no expressions.
 const STACKS: [(&str, &str); 2] = [("kstack", "kstack()"), ("ustack", "ustack()")];
 
+/// How a function of this name is called.
+pub(super) fn form_of(name: &str) -> Option<&'static str> {
+    let known = FUNCTIONS.iter().chain(&aggregate::FUNCTIONS).chain(&STACKS);
+    let mut forms = known.filter(|(known, _)| *known == name).map(|(_, form)| *form);
+    forms.next()
+}
+
 impl Sema<'_> {
     pub(super) fn call(&mut self, func: &ast::Ident, args: &[Arg], span: Span) -> R<Operand> {
         match func.node.as_str() {

@@ -1,9 +1,14 @@
-//! Which pointers C takes together: compatible types (C17 6.2.7, with integers by size and sign), and what a conditional
-//! expression of two pointers is. In: types. Out: whether, and which type. Never reports anything.
+//! Which types C takes together: compatible types (C17 6.2.7, with integers by size and sign), and what a conditional
+//! expression of two pointers is; and whether enums are the same, of which it tells where they are not. In: types. Out: whether, which
+//! type, warnings.
 
 use super::Sema;
 use super::ctypes::{Class, class, spell};
+use super::expr::Operand;
 use crate::ctype::CType;
+use crate::diag::{Code, Diagnostic};
+use crate::parser::ast;
+use crate::span::Span;
 use crate::typed::Expr;
 use crate::types::{Type, TypeId};
 
@@ -50,6 +55,54 @@ impl Sema<'_> {
             }
             (x, y) => x == y,
         }
+    }
+
+    /// Tells of a constant or value of one enum beside one of another, as C compilers do.
+    pub(super) fn warn_mixed_enums(
+        &mut self,
+        op_span: Span,
+        (lhs, a): (&ast::Expr, &Operand),
+        (rhs, b): (&ast::Expr, &Operand),
+    ) {
+        let (x, y) = (self.enums_of(lhs, a), self.enums_of(rhs, b));
+        let (Some(first), Some(second)) = (x.first(), y.first()) else {
+            return;
+        };
+        // The kernel and its modules may define a constant more than once.
+        let same = |a: &TypeId, b: &TypeId| a == b || self.same_tag(*a, *b);
+        if x.iter().any(|a| y.iter().any(|b| same(a, b))) {
+            return;
+        }
+        let (x, y) = (self.types.c_name(*first), self.types.c_name(*second));
+        self.warn(
+            Diagnostic::warning(Code::TypeClash, op_span, "enums of different types are compared")
+                .label("these are compared as numbers")
+                .secondary(a.span(), format!("its type is `{x}`"))
+                .secondary(b.span(), format!("its type is `{y}`"))
+                .help("a cast tells that it is meant: `(int)x`"),
+        );
+    }
+
+    /// The enums that something may be of; a constant's own type is `int`.
+    fn enums_of(&self, written: &ast::Expr, operand: &Operand) -> Vec<TypeId> {
+        let ty = match (operand, &written.kind) {
+            (Operand::Value(expr), ast::ExprKind::Name(name)) if expr.constant().is_some() => {
+                let constants = self.enum_constant(name).into_iter();
+                return constants.map(|(id, _)| self.types.complete(id)).collect();
+            }
+            (Operand::Value(expr), _) => &expr.ty,
+            (Operand::Place(place), _) => &place.ty,
+            (
+                Operand::Str(..)
+                | Operand::Comm(_)
+                | Operand::Func(_)
+                | Operand::Address(_)
+                | Operand::Sized(_)
+                | Operand::Symbol(_),
+                _,
+            ) => return Vec::new(),
+        };
+        self.enum_of(ty).into_iter().collect()
     }
 
     /// Whether both are enums, and not one and the same.

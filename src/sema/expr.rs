@@ -357,6 +357,7 @@ impl Sema<'_> {
                 if is_string_call(lhs) || is_string_call(rhs) {
                     return self.compare_strings(op, op_span, a, b, span);
                 }
+                self.warn_mixed_enums(op_span, (lhs, &a), (rhs, &b));
                 self.compare(op, op_span, a, b, span)
             }
             BinaryOp::Mul => self.arithmetic(Arith::Mul, op_span, lhs, rhs, span),

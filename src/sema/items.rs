@@ -291,7 +291,8 @@ impl Sema<'_> {
 
     /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
     fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
-        if !operand.is_fixed() || matches!(operand, Operand::Func(_)) || fetched::is_immediate(expr) {
+        let shown = matches!(operand, Operand::Func(_)) || fetched::is_immediate(expr) || asks(expr);
+        if !operand.is_fixed() || shown {
             return Ok(());
         }
         let between = Span {
@@ -551,6 +552,30 @@ fn is_relation(op: BinaryOp) -> bool {
             | BinaryOp::Ne
             | BinaryOp::Match
     )
+}
+
+/// Whether a constant is one that nobody knows by heart: how large something is, where it lies, how many arguments there are.
+fn asks(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        Ast::SizeofType(_) => true,
+        Ast::Call { func, args } => {
+            matches!(func.node.as_str(), "sizeof" | "offsetof")
+                || args
+                    .iter()
+                    .any(|arg| matches!(arg, ast::Arg::Expr(arg) if asks(arg)))
+        }
+        Ast::Unary { operand, .. } | Ast::Cast { operand, .. } => asks(operand),
+        Ast::Binary { lhs, rhs, .. } => asks(lhs) || asks(rhs),
+        Ast::Cond {
+            cond,
+            then,
+            otherwise,
+        } => asks(cond) || asks(then) || asks(otherwise),
+        Ast::Index { base, index } => asks(base) || asks(index),
+        Ast::Member { base, .. } => asks(base),
+        Ast::Name(_) | Ast::Builtin(_) => is_argc(expr),
+        Ast::Int(_) | Ast::Char(_) | Ast::Str(_) => false,
+    }
 }
 
 fn is_argc(expr: &ast::Expr) -> bool {

@@ -119,7 +119,7 @@ pub fn resolve_for(
     limits: Limits,
     probe: typed::Probe,
 ) -> Result<Resolved, Vec<Diagnostic>> {
-    type_for(text, query, types, limits, probe, true)
+    type_for(text, query, types, limits, probe, true, Among::One)
 }
 
 /// The same for one of many functions, where it is no mistake that the query does not fit: nothing is suggested, as what is near
@@ -131,7 +131,14 @@ pub fn fit(
     limits: Limits,
     probe: typed::Probe,
 ) -> Result<Resolved, Vec<Diagnostic>> {
-    type_for(text, query, types, limits, probe, false)
+    type_for(text, query, types, limits, probe, false, Among::Many)
+}
+
+/// Whether a query's target stands for several functions or probes, of which this is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Among {
+    One,
+    Many,
 }
 
 fn type_for(
@@ -141,6 +148,7 @@ fn type_for(
     limits: Limits,
     probe: typed::Probe,
     suggests: bool,
+    among: Among,
 ) -> Result<Resolved, Vec<Diagnostic>> {
     let func = probe.func();
     let ret = probe.ret();
@@ -169,6 +177,7 @@ fn type_for(
         suggests,
         missing: probe.user().map_or(Vec::new(), user::missing),
         marks: None,
+        alone: among == Among::One,
         unevaluated: 0,
         diags: Vec::new(),
     };
@@ -235,6 +244,8 @@ struct Sema<'a> {
     suggests: bool,
     /// Where `entry` and `exit` occur in what is typed; `None` where they can't.
     marks: Option<Vec<phases::Mark>>,
+    /// Whether it is the only function, or all are of one name.
+    alone: bool,
     /// In how many expressions this one is of which only the type counts, or nothing.
     unevaluated: u32,
     diags: Vec<Diagnostic>,

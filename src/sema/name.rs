@@ -56,6 +56,16 @@ impl Sema<'_> {
         }
         let mut diag = Diagnostic::error(Code::UnknownName, span, format!("`{name}` is not known here"))
             .label("neither an argument nor a built-in, an errno or an enum constant");
+        if let Some(form) = super::call::form_of(name) {
+            return self.report(diag.help(format!("it is called: `{form}`")));
+        }
+        // bpftrace's word for what a tracepoint passes.
+        if name == "args" && !self.params.is_empty() {
+            return self.report(
+                diag.help("an argument is written by its name alone, without `args->`")
+                    .note(self.arguments_note()),
+            );
+        }
         let known = self.params.iter().map(|p| p.name.as_str()).chain(BUILTINS);
         let mut near: Vec<String> = owned(nearest(name, known));
         if near.is_empty() {

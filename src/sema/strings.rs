@@ -55,18 +55,40 @@ impl Sema<'_> {
             (Operand::Str(literal, at), text) => (text, literal, at),
             (a, b) => return self.no_text(op_span, glob, &a, &b),
         };
-        let test = self.string_test(literal, glob, at)?;
+        let test = self.string_test(literal.clone(), glob, at)?;
         if let Operand::Func(_) = text {
             let name = self.subject.as_bytes();
             let holds = match &test {
                 StrTest::Is(literal) => name == literal.as_slice(),
                 StrTest::Matches(pattern) => pattern.matches(name),
             };
+            // Among several functions it chooses.
+            if self.alone {
+                self.warn(
+                    Diagnostic::warning(
+                        Code::DecidedComparison,
+                        span,
+                        format!("this comparison is always {}", holds == equal),
+                    )
+                    .label(format!("`func` is `{}` at every event", self.subject)),
+                );
+            }
             return Ok(value(
                 ExprKind::Const(i64::from(holds == equal)),
                 CType::INT,
                 span,
             ));
+        }
+        if let ([letter], StrTest::Is(_)) = (literal.as_slice(), &test)
+            && self.is_number(&text)
+        {
+            let written = (*letter as char).escape_default();
+            return self.report(
+                Diagnostic::error(Code::StringOperand, text.span(), "this is a number, not a string")
+                    .label("can't be compared with a text")
+                    .secondary(at, "a string of one character")
+                    .help(format!("a character has single quotes: `'{written}'`")),
+            );
         }
         let text = self.text(text)?;
         self.warn_decided_string(&text, &test, equal, span, at);
@@ -113,6 +135,19 @@ impl Sema<'_> {
             diag = diag.help("two addresses are compared if one side is cast: `(void *)p`");
         }
         self.report(diag)
+    }
+
+    fn is_number(&self, operand: &Operand) -> bool {
+        match operand {
+            Operand::Value(expr) => class(self.types, &expr.ty).is_arithmetic(),
+            Operand::Place(place) => class(self.types, &place.ty).is_arithmetic(),
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Address(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => false,
+        }
     }
 
     /// What a string is compared with.

@@ -21,15 +21,21 @@ pub(super) fn tracepoint(event: &ast::Ident, types: &Types) -> Result<Func, Box<
     .label("not in the kernel's BTF");
     let all = types.tracepoints();
     diag = with_near(diag, &event.node, all.iter().map(String::as_str));
-    if event.node.starts_with("sys_enter_") || event.node.starts_with("sys_exit_") {
-        let number = if event.node.starts_with("sys_enter_") {
-            "sys_enter(id)"
-        } else {
-            "sys_exit(ret)"
-        };
+    if let Some(number) = shared_event(&event.node) {
         diag = diag.note(format!("system calls share one typed tracepoint: `tp:{number}`"));
     }
     Err(Box::new(diag))
+}
+
+/// What stands for the events that each system call has of its own.
+fn shared_event(event: &str) -> Option<&'static str> {
+    if event.starts_with("sys_enter_") {
+        Some("sys_enter(id)")
+    } else if event.starts_with("sys_exit_") {
+        Some("sys_exit(ret)")
+    } else {
+        None
+    }
 }
 
 /// A function of the kernel.
@@ -57,14 +63,21 @@ pub(super) fn function(
     let mut found = types.functions_named(stem);
     if let Some(module) = module {
         let Some(number) = types.module_named(&module.node) else {
-            return Err(Box::new(
-                Diagnostic::error(
-                    Code::UnknownModule,
-                    module.span,
-                    format!("no BTF of a module `{}`", module.node),
-                )
-                .label("not loaded, or built without BTF"),
-            ));
+            let diag = Diagnostic::error(
+                Code::UnknownModule,
+                module.span,
+                format!("no BTF of a module `{}`", module.node),
+            )
+            .label("not loaded, or built without BTF");
+            // As other tools write a tracepoint.
+            return Err(Box::new(match shared_event(stem) {
+                Some(number) => diag.help(format!("system calls share one tracepoint: `tp:{number}`")),
+                None if types.tracepoint_proto(stem).is_some() => diag.help(format!(
+                    "there is a tracepoint of this name: `tp:{}:{stem}`",
+                    module.node
+                )),
+                None => diag,
+            }));
         };
         found.retain(|func| func.id.module == number);
     } else if found.iter().any(|func| func.id.module == 0) {

@@ -506,7 +506,10 @@ pub(super) fn known_module(mut diags: Wrong, module: Option<&ast::Ident>) -> Wro
     let Some(module) = module else {
         return diags;
     };
-    for diag in diags.iter_mut().filter(|diag| diag.code == Code::UnknownModule) {
+    for diag in diags
+        .iter_mut()
+        .filter(|diag| diag.code == Code::UnknownModule && diag.help.is_empty())
+    {
         let name = &module.node;
         *diag = if runtime::btf::module_is_loaded(name) {
             diag.clone()

@@ -83,3 +83,21 @@ fn warnings_stop_nothing() {
         Err(diags) => panic!("{diags:?}"),
     }
 }
+
+#[test]
+fn constants_that_nobody_knows_by_heart_have_labels() {
+    let types = mini_kernel();
+    for item in [
+        "n=sizeof(*skb)",
+        "n=sizeof(struct sk_buff)",
+        "at=offsetof(struct sk_buff, len)",
+        "n=(int)sizeof(*skb) * 2",
+        "n=argc",
+    ] {
+        let query = format!("ip_rcv({item})");
+        match compile::understand(&query, &types, Limits::default()) {
+            Ok(resolved) => assert!(resolved.warnings.is_empty(), "{query}: {:?}", resolved.warnings),
+            Err(diags) => panic!("{query}: {diags:?}"),
+        }
+    }
+}

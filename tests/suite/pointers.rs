@@ -44,15 +44,28 @@ const MEMBERS: [(&str, &str); 26] = [
 ];
 
 /// Members whose addresses are subtracted, those with qualifiers of their own among them.
-const PLACES: [(&str, &str); 8] = [
+const PLACES: [(&str, &str); 9] = [
     ("whole", "int whole"),
     ("held", "const int held"),
     ("moving", "volatile number moving"),
     ("word", "unsigned int word"),
     ("hue", "enum colour hue"),
+    ("temper", "const enum mood temper"),
     ("inner", "struct node inner"),
     ("set", "frozen set"),
     ("pair", "int pair[2]"),
+];
+
+/// Members beside which the constants of two enums are written.
+const NUMBERS: [&str; 8] = [
+    "p->hue == RED",
+    "p->hue == SAD",
+    "GLAD != p->hue",
+    "p->hue < p->temper",
+    "p->temper == GLAD",
+    "p->whole == RED",
+    "p->hue == 2",
+    "p->hue == (enum mood)p->whole",
 ];
 
 #[test]
@@ -110,31 +123,49 @@ fn pointers_go_together_as_they_do_in_c() {
     asked.push_str("}\n");
     let options = ["-fsyntax-only", "-Werror", "-Wno-pointer-arith", "-fmax-errors=0"];
     let told = gcc("q.c", &asked, &options);
-    let refused: BTreeSet<usize> = String::from_utf8_lossy(&told.stderr)
-        .lines()
-        .filter(|line| line.contains("error:"))
-        .filter_map(|line| {
-            line.strip_prefix("q.c:")?
-                .split(':')
-                .next()?
-                .parse::<usize>()
-                .ok()
-        })
-        .map(|line| line - lines - 2)
-        .collect();
+    let not_c = refused(&told.stderr, lines);
     assert!(
-        (200..expressions.len() - 200).contains(&refused.len()),
+        (200..expressions.len() - 200).contains(&not_c.len()),
         "gcc refuses {} of {}",
-        refused.len(),
+        not_c.len(),
         expressions.len()
     );
     let mut wrong = Vec::new();
     for (index, expression) in expressions.iter().enumerate() {
         let query = format!("f({expression})");
         let ours = compile::understand(&query, &types, Limits::default());
-        if ours.is_ok() == refused.contains(&index) {
+        if ours.is_ok() == not_c.contains(&index) {
             wrong.push(format!("{expression}: {:?}", ours.err()));
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+
+    let mut asked = format!("{source}void f(struct all *p, int c) {{\n");
+    for expression in NUMBERS {
+        asked.push_str(&format!("(void)({expression});\n"));
+    }
+    asked.push_str("}\n");
+    let told = gcc(
+        "e.c",
+        &asked,
+        &["-fsyntax-only", "-Werror=enum-compare", "-Wno-sign-compare"],
+    );
+    let warned = refused(&told.stderr, lines);
+    assert_eq!(warned.len(), 4, "{}", String::from_utf8_lossy(&told.stderr));
+    for (index, expression) in NUMBERS.iter().enumerate() {
+        match compile::understand(&format!("f({expression})"), &types, Limits::default()) {
+            Ok(ours) => assert_eq!(!ours.warnings.is_empty(), warned.contains(&index), "{expression}"),
+            Err(diags) => panic!("{expression}: {diags:?}"),
+        }
+    }
+}
+
+/// The expressions, by number, that gcc says something of, where the first stands two lines below so many.
+fn refused(stderr: &[u8], lines: usize) -> BTreeSet<usize> {
+    String::from_utf8_lossy(stderr)
+        .lines()
+        .filter(|line| line.contains("error:"))
+        .filter_map(|line| line.split(':').nth(1)?.parse::<usize>().ok())
+        .map(|line| line - lines - 2)
+        .collect()
 }

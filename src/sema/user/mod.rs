@@ -13,7 +13,7 @@ use crate::typed::{Event, Expr, ExprKind, Probe, UserProbe};
 use crate::types::Types;
 use crate::user::{Image, Images};
 
-use super::{Limits, Resolved};
+use super::{Among, Limits, Resolved};
 
 type Refused = Box<Diagnostic>;
 
@@ -90,15 +90,17 @@ pub fn resolve_all(
     };
     let mut first_error = None;
     let count = probes.len();
+    let among = if count == 1 { Among::One } else { Among::Many };
     for probe in probes {
-        let fitted = super::resolve_for(text, query, types, limits, probe).and_then(|mut resolved| {
-            if let Probe::Usdt(usdt) = &mut resolved.query.probe {
-                let left = usdt::leave_out(usdt, &resolved.query.events, query.target.span, images)
-                    .map_err(|diag| vec![*diag])?;
-                resolved.warnings.extend(left);
-            }
-            Ok(resolved)
-        });
+        let fitted =
+            super::type_for(text, query, types, limits, probe, true, among).and_then(|mut resolved| {
+                if let Probe::Usdt(usdt) = &mut resolved.query.probe {
+                    let left = usdt::leave_out(usdt, &resolved.query.events, query.target.span, images)
+                        .map_err(|diag| vec![*diag])?;
+                    resolved.warnings.extend(left);
+                }
+                Ok(resolved)
+            });
         match fitted {
             Ok(resolved) => all.resolved.push(resolved),
             Err(diags) => {
