@@ -188,9 +188,22 @@ fn forgets(guest: &Guest, options: &[&str], query: &str) -> Result<()> {
                 .find_map(|word| word.parse::<usize>().ok())
         })
         .unwrap_or(0);
+    // A call whose program was at work on the CPU already, once at its entry or at its return, is told with those.
+    let missed = ended
+        .stderr
+        .lines()
+        .filter(|line| line.contains("the same program was at work"))
+        .filter_map(|line| {
+            line.split_whitespace()
+                .find_map(|word| word.parse::<usize>().ok())
+        })
+        .sum::<usize>();
+    let known = events.len() + told;
     ensure!(
-        told > 0 && !events.is_empty() && events.len() + told == THREADS as usize,
-        "{} shown, {told} told to be forgotten, of {THREADS}\n{}",
+        told > 0
+            && !events.is_empty()
+            && (THREADS as usize - missed.min(THREADS as usize)..=THREADS as usize).contains(&known),
+        "{} shown, {told} told to be forgotten, {missed} to be missed, of {THREADS}\n{}",
         events.len(),
         ended.stderr
     );
