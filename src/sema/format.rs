@@ -149,10 +149,16 @@ impl Sema<'_> {
     fn as_user(&mut self, operand: Operand, format: &ast::Ident) -> R<Operand> {
         let at = operand.span();
         if let Operand::Place(place) = &operand
-            && let (Class::Array { .. }, Base::Pointer { memory, .. }) =
+            && let (Class::Array { len, .. }, Base::Pointer { memory, .. }) =
                 (class(self.types, &place.ty), &place.base)
-            && *memory != Memory::User
         {
+            // It is in user memory as it is; whether it is a string is seen as for `:s`.
+            if *memory == Memory::User && len > 0 {
+                return Ok(operand);
+            }
+            if *memory == Memory::User {
+                return self.user_address(operand, format);
+            }
             return self.report(
                 Diagnostic::error(
                     Code::BadFormat,
@@ -170,6 +176,10 @@ impl Sema<'_> {
                 ..*sized
             })));
         }
+        self.user_address(operand, format)
+    }
+
+    fn user_address(&mut self, operand: Operand, format: &ast::Ident) -> R<Operand> {
         let pointer = self.rvalue(operand)?;
         let (ty, span) = (pointer.ty.clone(), pointer.span);
         if !matches!(class(self.types, &ty), Class::Ptr(_)) {

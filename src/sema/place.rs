@@ -268,14 +268,22 @@ impl Sema<'_> {
             }
             (_, _) => {
                 let name = spell(self.types, &ty);
-                self.report(
-                    Diagnostic::error(
-                        Code::NotIndexable,
-                        at,
-                        "only an array or a pointer can be indexed",
-                    )
-                    .label(format!("its type is `{name}`")),
+                let mut diag = Diagnostic::error(
+                    Code::NotIndexable,
+                    at,
+                    "only an array or a pointer can be indexed",
                 )
+                .label(format!("its type is `{name}`"));
+                if let ast::ExprKind::Index { base: array, .. } = &base.kind
+                    && let Operand::Place(array) = self.operand(array)?
+                    && let Class::Array { .. } = class(self.types, &array.ty)
+                {
+                    // pahole multiplies the dimensions (`array_type__nelems` in its btf_encoder.c).
+                    diag = diag
+                        .note("pahole, which makes the kernel's BTF, writes an array of several dimensions as one of all its elements")
+                        .help("of an `a[2][3]` the element `a[1][2]` is `a[1 * 3 + 2]` then");
+                }
+                self.report(diag)
             }
         }
     }

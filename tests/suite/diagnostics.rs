@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ksnoop_jit::compile;
-use ksnoop_jit::diag::{self, Diagnostic, Severity};
+use ksnoop_jit::diag::{self, Code, Diagnostic, Severity};
 use ksnoop_jit::sema::Limits;
-use ksnoop_jit::types::testing::mini_kernel;
+use ksnoop_jit::types::testing::{Builder, Layout, mini_kernel, types_of};
 
 use super::bless;
 
@@ -98,6 +98,41 @@ fn constants_that_nobody_knows_by_heart_have_labels() {
         match compile::understand(&query, &types, Limits::default()) {
             Ok(resolved) => assert!(resolved.warnings.is_empty(), "{query}: {:?}", resolved.warnings),
             Err(diags) => panic!("{query}: {diags:?}"),
+        }
+    }
+}
+
+#[test]
+fn user_strings_are_where_strings_are() {
+    let mut b = Builder::new();
+    let row = b.array(b.ty("char"), 3);
+    let rows = b.array(row, 4);
+    let letters = b.ptr(b.ty("char"));
+    let numbers = b.array(b.ty("int"), 4);
+    let made = Layout::structure()
+        .field("rows", rows)
+        .field("text", row)
+        .field("letters", letters)
+        .field("numbers", numbers);
+    let made = b.composite("made", made);
+    let pointer = b.ptr(made);
+    b.func("f", b.ty("int"), &[("p", pointer)]);
+    let types = types_of(&b.writer);
+    for (value, fits) in [
+        ("text", true),
+        ("rows[1]", true),
+        ("letters", true),
+        ("rows", false),
+        ("numbers", false),
+    ] {
+        for format in ["s", "us"] {
+            let query = format!("f(user(p)->{value}:{format})");
+            let codes: Vec<Code> = match compile::understand(&query, &types, Limits::default()) {
+                Ok(_) => Vec::new(),
+                Err(diags) => diags.iter().map(|diag| diag.code).collect(),
+            };
+            let expected: &[Code] = if fits { &[] } else { &[Code::BadFormat] };
+            assert_eq!(codes, expected, "{query}");
         }
     }
 }
