@@ -1,6 +1,7 @@
 //! Items become predicates and shown values, and those become events: which are made at entry, which at return, and
 //! which at return with what entry saved.
 
+use super::ctypes::class;
 use super::expr::{Operand, both};
 use super::fetched::{self, Several};
 use super::phases::{may_change, phase_of, together};
@@ -301,16 +302,33 @@ impl Sema<'_> {
         };
         let at = between.text(self.text).find('=').unwrap_or(0) + between.start as usize;
         let value = expr.span.text(self.text).to_string();
-        self.report(
-            Diagnostic::error(
-                Code::AssignForEqual,
-                Span::new(at, at + 1),
-                "`=` gives a label to what is shown, it does not compare",
-            )
-            .label("did you mean `==`?")
-            .secondary(expr.span, "a constant is not worth showing")
-            .help(format!("to compare, write `{} == {value}`", label.node)),
+        let mut diag = Diagnostic::error(
+            Code::AssignForEqual,
+            Span::new(at, at + 1),
+            "`=` gives a label to what is shown, it does not compare",
         )
+        .label("did you mean `==`?")
+        .secondary(expr.span, "a constant is not worth showing");
+        if let Some(meant) = self.meant_by(&label.node) {
+            diag = diag.help(format!("to compare, write `{meant} == {value}`"));
+        }
+        let immediate = match operand {
+            Operand::Str(..) => true,
+            Operand::Value(constant) => class(self.types, &constant.ty).is_arithmetic(),
+            Operand::Place(_)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Address(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => false,
+        };
+        if immediate {
+            diag = diag.help(format!(
+                "to show it all the same, write `{}=imm({value})`",
+                label.node
+            ));
+        }
+        self.report(diag)
     }
 
     /// The operands of a predicate are shown, but for constants, each once. What is compared with a text or an

@@ -88,6 +88,17 @@ impl Sema<'_> {
         self.report(diag)
     }
 
+    /// What is read where such a name is written, or was meant by it: an argument, a built-in, a member of an argument.
+    pub(super) fn meant_by(&self, name: &str) -> Option<String> {
+        let known = self.params.iter().map(|p| p.name.as_str()).chain(BUILTINS);
+        if known.clone().any(|known| known == name) {
+            return Some(name.to_string());
+        }
+        let mut near = self.members_named(name);
+        near.extend(owned(nearest(name, known)));
+        near.into_iter().next()
+    }
+
     /// How the arguments that have such a member would be written with it.
     fn members_named(&self, name: &str) -> Vec<String> {
         let mut found = Vec::new();
