@@ -171,7 +171,7 @@ fn the_mistakes_of_all_queries_are_told() {
     let queries = "'tp:sched_switch(prev->pdi)' 'tp:sched_switch(' 'tp:sched_switch(nosuch)'";
     let (text, status) = ended_on_terminal(80, &[], &format!("--color never {queries}"));
     assert_eq!(status, Some(2), "{text}");
-    for mistake in ["E0303", "E0130", "E0210"] {
+    for mistake in ["E0303", "E0136", "E0210"] {
         assert!(text.contains(mistake), "{mistake} is not told: {text}");
     }
 }
