@@ -1,7 +1,6 @@
 //! Items become predicates and shown values, and those become events: which are made at entry, which at return, and
 //! which at return with what entry saved.
 
-use super::ctypes::class;
 use super::expr::{Operand, both};
 use super::fetched::{self, Several};
 use super::phases::{may_change, phase_of, together};
@@ -290,47 +289,6 @@ impl Sema<'_> {
         Ok(shown)
     }
 
-    /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
-    fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
-        let shown = matches!(operand, Operand::Func(_)) || fetched::is_immediate(expr) || asks(expr);
-        if !operand.is_fixed() || shown {
-            return Ok(());
-        }
-        let between = Span {
-            start: label.span.end,
-            end: expr.span.start,
-        };
-        let at = between.text(self.text).find('=').unwrap_or(0) + between.start as usize;
-        let value = expr.span.text(self.text).to_string();
-        let mut diag = Diagnostic::error(
-            Code::AssignForEqual,
-            Span::new(at, at + 1),
-            "`=` gives a label to what is shown, it does not compare",
-        )
-        .label("did you mean `==`?")
-        .secondary(expr.span, "a constant is not worth showing");
-        if let Some(meant) = self.meant_by(&label.node) {
-            diag = diag.help(format!("to compare, write `{meant} == {value}`"));
-        }
-        let immediate = match operand {
-            Operand::Str(..) => true,
-            Operand::Value(constant) => class(self.types, &constant.ty).is_arithmetic(),
-            Operand::Place(_)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Address(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => false,
-        };
-        if immediate {
-            diag = diag.help(format!(
-                "to show it all the same, write `{}=imm({value})`",
-                label.node
-            ));
-        }
-        self.report(diag)
-    }
-
     /// The operands of a predicate are shown, but for constants, each once. What is compared with a text or an
     /// address is shown as one.
     fn operands(
@@ -573,7 +531,7 @@ fn is_relation(op: BinaryOp) -> bool {
 }
 
 /// Whether a constant is one that nobody knows by heart: how large something is, where it lies, how many arguments there are.
-fn asks(expr: &ast::Expr) -> bool {
+pub(super) fn asks(expr: &ast::Expr) -> bool {
     match &expr.kind {
         Ast::SizeofType(_) => true,
         Ast::Call { func, args } => {

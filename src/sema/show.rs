@@ -3,10 +3,13 @@
 
 use super::ctypes::{Class, class, size_of, spell};
 use super::expr::Operand;
+use super::fetched;
+use super::items::asks;
 use super::sized::Sized;
 use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
+use crate::parser::ast;
 use crate::span::Span;
 use crate::typed::{Expr, ExprKind, Item, Memory, Place, Source};
 use crate::wire::{Format, ValueLayout};
@@ -201,5 +204,46 @@ impl Sema<'_> {
             }
             Class::Void | Class::Float | Class::Ptr(_) | Class::Func | Class::Opaque => ValueLayout::Scalar,
         }
+    }
+
+    /// `len = 3` is a labelled constant by the grammar, and a comparison in the mind of who wrote it.
+    pub(super) fn check_label(&mut self, label: &ast::Ident, expr: &ast::Expr, operand: &Operand) -> R<()> {
+        let shown = matches!(operand, Operand::Func(_)) || fetched::is_immediate(expr) || asks(expr);
+        if !operand.is_fixed() || shown {
+            return Ok(());
+        }
+        let between = Span {
+            start: label.span.end,
+            end: expr.span.start,
+        };
+        let at = between.text(self.text).find('=').unwrap_or(0) + between.start as usize;
+        let value = expr.span.text(self.text).to_string();
+        let mut diag = Diagnostic::error(
+            Code::AssignForEqual,
+            Span::new(at, at + 1),
+            "`=` gives a label to what is shown, it does not compare",
+        )
+        .label("did you mean `==`?")
+        .secondary(expr.span, "a constant is not worth showing");
+        if let Some(meant) = self.meant_by(&label.node) {
+            diag = diag.help(format!("to compare, write `{meant} == {value}`"));
+        }
+        let immediate = match operand {
+            Operand::Str(..) => true,
+            Operand::Value(constant) => class(self.types, &constant.ty).is_arithmetic(),
+            Operand::Place(_)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Address(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => false,
+        };
+        if immediate {
+            diag = diag.help(format!(
+                "to show it all the same, write `{}=imm({value})`",
+                label.node
+            ));
+        }
+        self.report(diag)
     }
 }
