@@ -21,8 +21,9 @@ use crate::typed::{self, Event, When};
 use crate::types::{NameKind, Types};
 use crate::wire::{Phase, RecordLayout};
 
-/// So many functions a chain can have: each level adds to every program.
-pub const LEVELS_MAX: usize = 64;
+/// So many functions a chain can have: more than are on a kernel stack of 16 KiB at once. Each level adds to every program, and the
+/// innermost one's has to stay within the reach of a jump.
+pub const LEVELS_MAX: usize = 256;
 /// How far apart the frames of one stack of the kernel can be (`THREAD_SIZE`, arch/x86/include/asm/page_64_types.h, which KASAN
 /// doubles).
 const STACK_SIZE: i32 = 32 << 10;
