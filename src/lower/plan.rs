@@ -2,7 +2,7 @@
 //! needs and does not find at its own moment. It writes no instruction.
 
 use super::ProgramKind;
-use crate::typed::{Base, Builtin, Event, Expr, ExprKind, Place, Source, When};
+use crate::typed::{Builtin, Event, Expr, ExprKind, Source, When};
 use crate::wire::{Phase, ValueLayout};
 
 /// Whether a program of that kind needs another at the entry, which keeps something for it.
@@ -54,11 +54,11 @@ impl Plan {
                 // the task ran then.
                 let reads = event.items.iter().any(|item| {
                     item.when == When::Entry
-                        && (reads_memory(&item.source) || item.value != ValueLayout::Scalar)
+                        && (item.source.may_change() || item.value != ValueLayout::Scalar)
                 }) || event
                     .predicates
                     .iter()
-                    .any(|predicate| predicate.when == When::Entry && expr_reads(&predicate.cond));
+                    .any(|predicate| predicate.when == When::Entry && predicate.cond.may_change());
                 (reads || stamp || !values.is_empty()).then(|| Plan {
                     args: Vec::new(),
                     stamp,
@@ -105,52 +105,4 @@ fn kept_anyway(event: &Event, expr: &Expr) -> Option<usize> {
             && item.value == ValueLayout::Scalar
             && matches!(&item.source, Source::Value(shown) if shown == expr)
     })
-}
-
-fn reads_memory(source: &Source) -> bool {
-    match source {
-        Source::Value(expr) => expr_reads(expr),
-        Source::Memory(place) => place_reads(place),
-        Source::Sized { .. } | Source::Comm => true,
-        Source::Literal(_) | Source::Stack { .. } => false,
-    }
-}
-
-fn expr_reads(expr: &Expr) -> bool {
-    let mut reads = false;
-    expr.walk(&mut |inner| {
-        reads |= match &inner.kind {
-            ExprKind::Load(place) => place_reads(place),
-            ExprKind::StrCompare { .. } => true,
-            ExprKind::BytesCompare { place, .. } => place_reads(place),
-            ExprKind::Builtin(builtin) => builtin.changes(),
-            ExprKind::Const(_)
-            | ExprKind::Arg(_)
-            | ExprKind::Return
-            | ExprKind::AddrOf(_)
-            | ExprKind::Neg(_)
-            | ExprKind::BitNot(_)
-            | ExprKind::Arith { .. }
-            | ExprKind::Convert(_)
-            | ExprKind::Compare { .. }
-            | ExprKind::Not(_)
-            | ExprKind::And(..)
-            | ExprKind::Or(..)
-            | ExprKind::Cond(..)
-            | ExprKind::Layout { .. }
-            | ExprKind::Checked { .. }
-            | ExprKind::Swap(_)
-            | ExprKind::IsErr(_)
-            | ExprKind::AsUser(_)
-            | ExprKind::AtEntry(_) => false,
-        };
-    });
-    reads
-}
-
-fn place_reads(place: &Place) -> bool {
-    match place.base {
-        Base::Pointer { .. } => true,
-        Base::Arg(_) | Base::Return => false,
-    }
 }

@@ -116,15 +116,9 @@ pub(super) fn sees(lower: &Lower<'_>, event: &typed::Event, kind: ProgramKind) -
 /// Whether an event asks for a register by its name.
 fn mentions_register(event: &typed::Event) -> bool {
     let mut found = false;
-    let mut look = |expr: &typed::Expr| {
+    event.walk(&mut |expr| {
         found |= matches!(expr.kind, typed::ExprKind::Builtin(typed::Builtin::Register(_)));
-    };
-    for item in &event.items {
-        item.source.walk(&mut look);
-    }
-    for predicate in &event.predicates {
-        predicate.cond.walk(&mut look);
-    }
+    });
     found
 }
 

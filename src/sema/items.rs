@@ -3,7 +3,7 @@
 
 use super::expr::{Operand, both};
 use super::fetched::{self, Several};
-use super::phases::{may_change, phase_of, together};
+use super::phases::{phase_of, together};
 use super::{R, Reported, Sema};
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, BinaryOp, ExprKind as Ast, UnaryOp};
@@ -342,7 +342,7 @@ impl Sema<'_> {
                 shown.when = match read.forced {
                     Some(forced) => forced,
                     None => {
-                        let late = read.late && may_change(&shown.source);
+                        let late = read.late && shown.source.may_change();
                         let natural = if late { When::Return } else { shown.when };
                         self.settled(&marks, natural, &mut shown.source)
                     }

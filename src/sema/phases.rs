@@ -7,7 +7,7 @@ use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg, BinaryOp, ExprKind as Ast};
 use crate::span::Span;
-use crate::typed::{Base, Builtin, Expr, ExprKind, Predicate, Source, Text, When};
+use crate::typed::{Builtin, Expr, ExprKind, Predicate, Source, Text, When};
 
 /// A call of `entry` or `exit` inside an expression: when what is in it is read, and where it stands.
 pub(super) type Mark = (When, Span);
@@ -269,7 +269,7 @@ impl<'a> Moments<'a> {
         if is_returned(expr) {
             return Some(When::Return);
         }
-        let span = read_at(expr)?;
+        let span = expr.read_at()?;
         if let Some((when, _)) = self.marks.iter().find(|(_, mark)| mark.covers(span)) {
             return Some(*when);
         }
@@ -299,57 +299,9 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Whether what is shown may be another thing at the return.
-pub(super) fn may_change(source: &Source) -> bool {
-    match source {
-        Source::Memory(_) | Source::Sized { .. } | Source::Comm => return true,
-        Source::Value(_) | Source::Stack { .. } | Source::Literal(_) => {}
-    }
-    let mut may = false;
-    source.walk(&mut |part| may |= read_at(part).is_some());
-    may
-}
-
 /// What is there at the return only.
 fn is_returned(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Return | ExprKind::Builtin(Builtin::Duration))
-}
-
-/// Where an expression is written that by itself, without its parts, reads what may be another thing at the call's return.
-fn read_at(expr: &Expr) -> Option<Span> {
-    match &expr.kind {
-        ExprKind::Load(place) => match place.base {
-            Base::Pointer { .. } => Some(place.span),
-            // What was passed by value stays as it was.
-            Base::Arg(_) | Base::Return => None,
-        },
-        ExprKind::BytesCompare { place, .. } => Some(place.span),
-        ExprKind::StrCompare { text, .. } => match text.as_ref() {
-            Text::Pointer { pointer, .. } => Some(pointer.span),
-            Text::Array { place, .. } => Some(place.span),
-            Text::Comm => Some(expr.span),
-        },
-        ExprKind::Builtin(builtin) => builtin.changes().then_some(expr.span),
-        ExprKind::Const(_)
-        | ExprKind::Arg(_)
-        | ExprKind::Return
-        | ExprKind::AddrOf(_)
-        | ExprKind::Neg(_)
-        | ExprKind::BitNot(_)
-        | ExprKind::Arith { .. }
-        | ExprKind::Convert(_)
-        | ExprKind::Compare { .. }
-        | ExprKind::Not(_)
-        | ExprKind::And(..)
-        | ExprKind::Or(..)
-        | ExprKind::Cond(..)
-        | ExprKind::Layout { .. }
-        | ExprKind::Checked { .. }
-        | ExprKind::Swap(_)
-        | ExprKind::IsErr(_)
-        | ExprKind::AsUser(_)
-        | ExprKind::AtEntry(_) => None,
-    }
 }
 
 /// Conditions of one `&&`, put together again as far as they are judged at one moment: one may guard the next, so that they stay in

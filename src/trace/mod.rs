@@ -132,19 +132,8 @@ fn refuse(cli: &Cli, text: &str, diags: &[ksnoop_jit::diag::Diagnostic]) -> Fail
 }
 
 fn mentions_task(query: &typed::Query) -> bool {
-    let mut found = false;
-    for event in &query.events {
-        let mut look = |expr: &typed::Expr| {
-            found |= expr.kind == typed::ExprKind::Builtin(typed::Builtin::Task);
-        };
-        for item in &event.items {
-            item.source.walk(&mut look);
-        }
-        for predicate in &event.predicates {
-            predicate.cond.walk(&mut look);
-        }
-    }
-    found
+    let task = typed::ExprKind::Builtin(typed::Builtin::Task);
+    query.events.iter().any(|event| event.mentions(&task))
 }
 
 fn session(cli: &Cli, asked: Vec<Asked>, types: Types, target: Target) -> Result<(), Failure> {

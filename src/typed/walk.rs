@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::{Base, Event, Expr, ExprKind, Place, Source, Text};
+use crate::span::Span;
 
 impl PartialEq for Expr {
     fn eq(&self, other: &Expr) -> bool {
@@ -147,6 +148,49 @@ impl Expr {
         }
     }
 
+    /// Where an expression is written that by itself, without its parts, reads what may be another thing at the call's return.
+    pub fn read_at(&self) -> Option<Span> {
+        match &self.kind {
+            ExprKind::Load(place) | ExprKind::BytesCompare { place, .. } => match place.base {
+                Base::Pointer { .. } => Some(place.span),
+                // What was passed by value stays as it was.
+                Base::Arg(_) | Base::Return => None,
+            },
+            ExprKind::StrCompare { text, .. } => match text.as_ref() {
+                Text::Pointer { pointer, .. } => Some(pointer.span),
+                Text::Array { place, .. } => Some(place.span),
+                Text::Comm => Some(self.span),
+            },
+            ExprKind::Builtin(builtin) => builtin.changes().then_some(self.span),
+            ExprKind::Const(_)
+            | ExprKind::Arg(_)
+            | ExprKind::Return
+            | ExprKind::AddrOf(_)
+            | ExprKind::Neg(_)
+            | ExprKind::BitNot(_)
+            | ExprKind::Arith { .. }
+            | ExprKind::Convert(_)
+            | ExprKind::Compare { .. }
+            | ExprKind::Not(_)
+            | ExprKind::And(..)
+            | ExprKind::Or(..)
+            | ExprKind::Cond(..)
+            | ExprKind::Layout { .. }
+            | ExprKind::Checked { .. }
+            | ExprKind::Swap(_)
+            | ExprKind::IsErr(_)
+            | ExprKind::AsUser(_)
+            | ExprKind::AtEntry(_) => None,
+        }
+    }
+
+    /// Whether anything in it may be another thing at the call's return.
+    pub fn may_change(&self) -> bool {
+        let mut may = false;
+        self.walk(&mut |part| may |= part.read_at().is_some());
+        may
+    }
+
     /// Whether it is a constant, and which. What depends on the kernel's types is none.
     pub fn constant(&self) -> Option<i64> {
         if let ExprKind::Const(value) = self.kind {
@@ -240,6 +284,19 @@ impl Source {
                 length.descend(visit);
             }
             Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+        }
+    }
+
+    /// Whether it may be another thing at the call's return.
+    pub fn may_change(&self) -> bool {
+        match self {
+            Source::Value(expr) => expr.may_change(),
+            Source::Memory(place) => match place.base {
+                Base::Pointer { .. } => true,
+                Base::Arg(_) | Base::Return => false,
+            },
+            Source::Sized { .. } | Source::Comm => true,
+            Source::Literal(_) | Source::Stack { .. } => false,
         }
     }
 
