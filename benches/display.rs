@@ -66,6 +66,7 @@ fn record(layout: &RecordLayout, number: u64) -> Vec<u8> {
                 comm.resize(*copied as usize, 0);
                 put(at, &comm);
             }
+            ValueLayout::Name => put(at, &0u64.to_le_bytes()),
             ValueLayout::Stack { .. } => {
                 put(item.offset + wire::LENGTH, &8u32.to_le_bytes());
                 put(at, &(0xffff_ffff_8100_0000 + number % 64).to_le_bytes());

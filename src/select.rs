@@ -125,8 +125,8 @@ pub fn families(
     let mut near: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     // Functions of one prototype, which BTF has once only, are typed once.
     let mut by_proto: BTreeMap<(u16, TypeId), Option<usize>> = BTreeMap::new();
-    // `func` is a constant to a query: functions that it is asked about are typed one by one.
-    let by_name = text.contains("func");
+    // Where it depends on their names, too, they are typed one by one.
+    let mut by_name = false;
     for func in functions {
         let module = func.id.module;
         let proto = (module, types.proto_of(func.id));
@@ -149,6 +149,7 @@ pub fn families(
                 continue;
             }
         };
+        by_name |= resolved.by_name;
         for warning in resolved.warnings {
             if !made.warnings.contains(&warning) {
                 made.warnings.push(warning);
@@ -231,6 +232,17 @@ mod tests {
         assert_eq!(made.families.len(), 1);
         assert_eq!(made.families[0].members.len(), total);
         assert_eq!(made.unfit, 0);
+
+        // Nor is their name, which each event has a number for; where it decides something, it is.
+        let count = |text: &str| {
+            let query = parser::parse(text).expect("it parses");
+            let made = families(text, &query, &types, Limits::default(), all.clone());
+            made.expect("nothing is asked").families.len()
+        };
+        assert_eq!(count("*(func, name=$func)"), 1);
+        assert_eq!(count("*(count(), by(func))"), 1);
+        assert_eq!(count("*() if func != \"ip_rcv\""), 2);
+        assert!(count("*(n=sizeof(func) + pid)") > 2);
 
         let text = "*(skb)";
         let query = parser::parse(text).expect("it parses");

@@ -176,6 +176,8 @@ pub enum Source {
     },
     /// A text that is known already.
     Literal(Vec<u8>),
+    /// The name of what was hit, of those that the layout lists.
+    Name,
 }
 
 /// An expression with its type. Two are equal if they mean the same, wherever they were written: lowering reads once what

@@ -131,6 +131,8 @@ pub enum ValueLayout {
         /// Of the process, else of the kernel.
         user: bool,
     },
+    /// A `u64`: which of the layout's names is meant, from 0; a string to who sees it.
+    Name,
     /// Raw memory (`buf(p, n)`): up to `capacity` bytes; how many is at [`LENGTH`].
     Buffer {
         /// Room in bytes.
@@ -187,7 +189,7 @@ impl ValueLayout {
     /// Bytes from the item's start to its end, header included, a multiple of 8.
     pub fn item_size(&self) -> u32 {
         let value = match self {
-            ValueLayout::Scalar => 8,
+            ValueLayout::Scalar | ValueLayout::Name => 8,
             ValueLayout::Pointee { copied, .. } => 8 + copied,
             ValueLayout::Bytes { copied, .. } => *copied,
             ValueLayout::String { capacity } | ValueLayout::Buffer { capacity } => *capacity,

@@ -27,7 +27,7 @@ mod width;
 #[cfg(test)]
 mod tests;
 
-pub use aggregate::{AggregatePrinter, Bucket, Measured, RawRow, Row};
+pub use aggregate::{AggregatePrinter, Bucket, Measured, RawRow, Row, rename};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -352,6 +352,7 @@ impl<'a> Printer<'a> {
         let mut walker = Walker {
             shapes: &mut self.shapes,
             options: &self.options,
+            names: &layout.names,
             symbols,
             pid: Some(event.pid),
             sink,
@@ -393,6 +394,7 @@ impl Plan {
                     ValueLayout::Scalar
                     | ValueLayout::Bytes { .. }
                     | ValueLayout::String { .. }
+                    | ValueLayout::Name
                     | ValueLayout::Buffer { .. }
                     | ValueLayout::Stack { .. } => None,
                 },

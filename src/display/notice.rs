@@ -190,6 +190,7 @@ pub(super) fn start(
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
                 | ValueLayout::String { .. }
+                | ValueLayout::Name
                 | ValueLayout::Buffer { .. } => json::string(out, &shapes.of_ctype(&item.ty).cast),
             }
             out.push('}');

@@ -32,6 +32,8 @@ pub(super) struct Walker<'w, 'a, S> {
     pub(super) shapes: &'w mut Shapes<'a>,
     /// What limits what is shown.
     pub(super) options: &'w Options,
+    /// What may have been hit, for [`ValueLayout::Name`].
+    pub(super) names: &'w [String],
     /// Where symbols come from.
     pub(super) symbols: &'w dyn Symbols,
     /// The process that a record is of, where its addresses can have symbols too.
@@ -178,6 +180,32 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 };
                 self.sink.leaf(cast, leaf);
                 whole.then_some(())
+            }
+            ValueLayout::Name => {
+                let name = usize::try_from(u64_at(value, 0)?)
+                    .ok()
+                    .and_then(|which| self.names.get(which))?;
+                let cast = value_cast(shape);
+                let leaf = match layout.format {
+                    Some(Format::Dump) => Leaf::Dump(name.as_bytes(), Tail::Whole),
+                    Some(
+                        Format::Signed
+                        | Format::Unsigned
+                        | Format::Hex
+                        | Format::Octal
+                        | Format::Binary
+                        | Format::Char
+                        | Format::String
+                        | Format::Ip
+                        | Format::Mac
+                        | Format::Symbol
+                        | Format::Errno
+                        | Format::BigEndian,
+                    )
+                    | None => self.text(name.as_bytes(), name.len() as u32, false),
+                };
+                self.sink.leaf(cast, leaf);
+                Some(())
             }
             ValueLayout::Stack { depth, user } => {
                 let (frames, complete) = stack::item(value, length, *depth, *user, self.symbols)?;

@@ -80,7 +80,8 @@ fn program<'a>(
             | Source::Comm
             | Source::Stack { .. }
             | Source::Sized { .. }
-            | Source::Literal(_) => None,
+            | Source::Literal(_)
+            | Source::Name => None,
         })
         .collect();
     // A task that can't be read is not followed; there is nobody to tell.

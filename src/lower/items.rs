@@ -208,6 +208,11 @@ impl Lower<'_> {
                 self.write_bytes(record, place, text);
                 self.b.store(Width::B4, record, length, text.len() as i32);
             }
+            (Source::Name, _) => {
+                self.at(item.span, format!("show {}", item.label));
+                let which = self.number_of_name();
+                self.b.store(Width::B8, record, place, which);
+            }
             // An array of letters that is a key, kept from the entry to the return.
             (Source::Memory(from), ValueLayout::String { capacity }) => {
                 let (base, address, memory) = match &from.base {
@@ -247,7 +252,10 @@ impl Lower<'_> {
             },
             (
                 Source::Value(_),
-                ValueLayout::Bytes { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. },
+                ValueLayout::Bytes { .. }
+                | ValueLayout::Buffer { .. }
+                | ValueLayout::Name
+                | ValueLayout::Stack { .. },
             )
             | (
                 Source::Stack { .. },
@@ -255,6 +263,7 @@ impl Lower<'_> {
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
                 | ValueLayout::String { .. }
+                | ValueLayout::Name
                 | ValueLayout::Buffer { .. },
             )
             | (
@@ -262,6 +271,7 @@ impl Lower<'_> {
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
+                | ValueLayout::Name
                 | ValueLayout::Stack { .. },
             )
             | (
@@ -269,6 +279,7 @@ impl Lower<'_> {
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Stack { .. }
+                | ValueLayout::Name
                 | ValueLayout::Buffer { .. },
             ) => unreachable!("bug in ksnoop-jit: a layout that does not fit its source"),
         }
@@ -336,6 +347,7 @@ impl Lower<'_> {
             ValueLayout::Scalar
             | ValueLayout::Pointee { .. }
             | ValueLayout::Bytes { .. }
+            | ValueLayout::Name
             | ValueLayout::Stack { .. } => {
                 unreachable!("bug in ksnoop-jit: neither a string nor a buffer")
             }
@@ -454,7 +466,7 @@ fn pointers(item: &Item) -> Vec<&Expr> {
             Lower::chain(pointer, &mut out);
             Lower::chain(length, &mut out);
         }
-        Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+        Source::Comm | Source::Literal(_) | Source::Name | Source::Stack { .. } => {}
     }
     out
 }

@@ -141,6 +141,12 @@ impl Lower<'_> {
                     text.len() as i32,
                 );
             }
+            (Source::Name, _) => {
+                self.at(item.span, format!("key {}", item.label));
+                let which = self.number_of_name();
+                let spot = self.spot_in(room, layout);
+                self.b.store(Width::B8, spot.base, spot.at + value_at, which);
+            }
             (Source::Memory(place), ValueLayout::Bytes { copied, .. }) => match &place.base {
                 typed::Base::Pointer { pointer, memory } => {
                     let base = self.value(pointer);
@@ -160,6 +166,7 @@ impl Lower<'_> {
                 ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
                 | ValueLayout::Buffer { .. }
+                | ValueLayout::Name
                 | ValueLayout::Stack { .. },
             )
             | (
@@ -168,6 +175,7 @@ impl Lower<'_> {
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
                 | ValueLayout::String { .. }
+                | ValueLayout::Name
                 | ValueLayout::Buffer { .. },
             )
             | (
@@ -175,6 +183,7 @@ impl Lower<'_> {
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Buffer { .. }
+                | ValueLayout::Name
                 | ValueLayout::Stack { .. },
             )
             | (
@@ -182,6 +191,7 @@ impl Lower<'_> {
                 ValueLayout::Scalar
                 | ValueLayout::Pointee { .. }
                 | ValueLayout::Bytes { .. }
+                | ValueLayout::Name
                 | ValueLayout::Stack { .. },
             ) => {
                 unreachable!("bug in ksnoop-jit: a layout that does not fit a key")
@@ -262,6 +272,7 @@ impl Lower<'_> {
                     .store(Width::B4, to.base, to.at + wire::LENGTH as i16, length);
             }
             ValueLayout::Scalar
+            | ValueLayout::Name
             | ValueLayout::Bytes { .. }
             | ValueLayout::Pointee { .. }
             | ValueLayout::Stack { .. }

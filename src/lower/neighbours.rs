@@ -199,7 +199,7 @@ fn loads<'e>(source: &'e Source, visit: &mut dyn FnMut(&'e Expr)) {
             loads_of(pointer, visit);
             loads_of(length, visit);
         }
-        Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+        Source::Comm | Source::Literal(_) | Source::Name | Source::Stack { .. } => {}
     }
 }
 

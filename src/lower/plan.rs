@@ -54,7 +54,8 @@ impl Plan {
                 // the task ran then.
                 let reads = event.items.iter().any(|item| {
                     item.when == When::Entry
-                        && (item.source.may_change() || item.value != ValueLayout::Scalar)
+                        && (item.source.may_change()
+                            || !matches!(item.value, ValueLayout::Scalar | ValueLayout::Name))
                 }) || event
                     .predicates
                     .iter()

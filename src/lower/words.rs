@@ -61,6 +61,14 @@ impl Lower<'_> {
         value
     }
 
+    /// Which of the layout's names is that of what was hit.
+    pub(super) fn number_of_name(&mut self) -> Operand {
+        match self.id.shared {
+            true => Operand::Value(self.which()),
+            false => Operand::Imm(0),
+        }
+    }
+
     /// A word that a helper gives, asked for once.
     pub(super) fn word(&mut self, helper: Helper) -> Value {
         let key = Key::Word(helper);

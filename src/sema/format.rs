@@ -203,7 +203,9 @@ impl Sema<'_> {
             return Ok(());
         }
         let (what, label) = match item.source {
-            Source::Comm | Source::Literal(_) => ("a string".to_string(), "this is a string".to_string()),
+            Source::Comm | Source::Literal(_) | Source::Name => {
+                ("a string".to_string(), "this is a string".to_string())
+            }
             Source::Stack { .. } => ("a stack".to_string(), "this is a stack".to_string()),
             Source::Value(_) | Source::Memory(_) | Source::Sized { .. } => {
                 let name = spell(self.types, &item.ty);
@@ -263,7 +265,9 @@ impl Sema<'_> {
         let kind = class(self.types, &item.ty);
         let size = size_of(self.types, &item.ty);
         match &item.source {
-            Source::Comm | Source::Literal(_) => return matches!(format, Format::String | Format::Dump),
+            Source::Comm | Source::Literal(_) | Source::Name => {
+                return matches!(format, Format::String | Format::Dump);
+            }
             Source::Stack { .. } => return false,
             Source::Sized { length, .. } => {
                 let bytes = length.constant();
@@ -282,6 +286,7 @@ impl Sema<'_> {
             | Source::Sized { .. }
             | Source::Comm
             | Source::Literal(_)
+            | Source::Name
             | Source::Stack { .. } => false,
         };
         match kind {

@@ -15,8 +15,6 @@ use crate::wire::{self, Format, ValueLayout};
 
 /// Bytes of a string in a key, its NUL included, unless `--max-string` allows less.
 const KEY_STRING: u32 = 128;
-/// Room for the name of a function in a key is a multiple of this.
-const FUNC_NAME: u32 = 64;
 
 impl Sema<'_> {
     /// `by(e, …)`.
@@ -114,10 +112,9 @@ impl Sema<'_> {
         // No character more than is shown: rows that look the same are the same.
         let string = self.limits.string.saturating_sub(1).clamp(2, KEY_STRING);
         item.value = match (&item.source, item.value) {
-            // The same for all functions of a query, so that their keys can be put together.
-            (Source::Literal(text), _) => ValueLayout::String {
-                capacity: (text.len() as u32 + 1).next_multiple_of(FUNC_NAME),
-            },
+            // What is written in the query is not cut.
+            (Source::Literal(_), value) => value,
+            (_, ValueLayout::Name) => ValueLayout::Name,
             (_, ValueLayout::String { capacity }) => ValueLayout::String {
                 capacity: capacity.min(string),
             },
@@ -243,7 +240,10 @@ fn shorter_by(keys: &[Item]) -> String {
             ValueLayout::String { .. } => "`--max-string 32` makes strings in keys shorter",
             ValueLayout::Buffer { .. } => "`--max-bytes 64` makes what `buf` reads shorter",
             ValueLayout::Stack { .. } => "`kstack(10)` or `ustack(10)` is a shorter stack",
-            ValueLayout::Scalar | ValueLayout::Pointee { .. } | ValueLayout::Bytes { .. } => continue,
+            ValueLayout::Scalar
+            | ValueLayout::Name
+            | ValueLayout::Pointee { .. }
+            | ValueLayout::Bytes { .. } => continue,
         };
         if !ways.contains(&way) {
             ways.push(way);

@@ -71,7 +71,10 @@ impl Sema<'_> {
             Operand::Value(inner) | Operand::Symbol(inner) => return self.sizeof(&inner.ty, expr.span, span),
             Operand::Place(place) => place,
             Operand::Str(text, _) => return constant(text.len() as u64 + 1),
-            Operand::Func(_) => return constant(self.subject.len() as u64 + 1),
+            Operand::Func(_) => {
+                self.by_name = true;
+                return constant(self.subject.len() as u64 + 1);
+            }
             Operand::Address(address) => return constant(address.bytes.len() as u64),
             // TASK_COMM_LEN
             Operand::Comm(_) => return constant(16),

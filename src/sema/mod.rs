@@ -81,6 +81,8 @@ pub struct Resolved {
     pub query: typed::Query,
     /// Warnings only.
     pub warnings: Vec<Diagnostic>,
+    /// What it computes depends on the name of what is traced.
+    pub by_name: bool,
 }
 
 /// Gives a query its meaning. `text` is what it was parsed from, `images` are the programs that targets in user space name. On failure all
@@ -179,6 +181,7 @@ fn type_for(
         marks: None,
         alone: among == Among::One,
         unevaluated: 0,
+        by_name: false,
         diags: Vec::new(),
     };
     let events = if aggregate::is_wanted(query) {
@@ -206,6 +209,7 @@ fn type_for(
                 aggregate,
             },
             warnings: diags,
+            by_name: sema.by_name,
         }),
         Ok(_) | Err(Reported) => Err(diags),
     }
@@ -248,6 +252,8 @@ struct Sema<'a> {
     alone: bool,
     /// In how many expressions this one is of which only the type counts, or nothing.
     unevaluated: u32,
+    /// Whether the name of what is traced has become a constant.
+    by_name: bool,
     diags: Vec<Diagnostic>,
 }
 

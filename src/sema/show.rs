@@ -42,10 +42,7 @@ impl Sema<'_> {
                     bytes: 1,
                     signed: true,
                 }));
-                let name = self.subject.clone().into_bytes();
-                // With its NUL, and one more: it is not cut off.
-                let capacity = name.len() as u32 + 2;
-                (ty, Source::Literal(name), ValueLayout::String { capacity })
+                (ty, Source::Name, ValueLayout::Name)
             }
             Operand::Address(address) => {
                 return self.report(
@@ -148,6 +145,7 @@ impl Sema<'_> {
             ValueLayout::Scalar
             | ValueLayout::Bytes { .. }
             | ValueLayout::Buffer { .. }
+            | ValueLayout::Name
             | ValueLayout::Stack { .. } => false,
         };
         if !followed

@@ -57,6 +57,7 @@ impl Sema<'_> {
         };
         let test = self.string_test(literal.clone(), glob, at)?;
         if let Operand::Func(_) = text {
+            self.by_name = true;
             let name = self.subject.as_bytes();
             let holds = match &test {
                 StrTest::Is(literal) => name == literal.as_slice(),

@@ -2,9 +2,10 @@
 //! events go, and what was not counted on stderr.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::time::{Duration, Instant};
 
-use ksnoop_jit::display::{AggregatePrinter, Options, RawRow, Symbols, Uncounted};
+use ksnoop_jit::display::{self, AggregatePrinter, Options, RawRow, Symbols, Uncounted};
 use ksnoop_jit::lower;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::wire::{self, AggregateLayout};
@@ -84,17 +85,22 @@ impl<'a> Aggregates<'a> {
             // What a query counts at several functions counts together, where the keys are the same.
             let (same, others) = left.into_iter().partition(|other| first.goes_with(other));
             left = others;
-            let mut whole = first.clone();
+            let mut whole = AggregateLayout {
+                names: Vec::new(),
+                ..first.clone()
+            };
+            let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
             let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-            self.read(first, &mut rows)?;
-            for other in same {
-                // Two programs may serve places of one probe.
-                for name in &other.names {
-                    if !whole.names.contains(name) {
+            for one in iter::once(first).chain(same) {
+                // Two programs may serve places of one probe, and two places may have one name.
+                let mut among = Vec::with_capacity(one.names.len());
+                for name in &one.names {
+                    among.push(*numbers.entry(name).or_insert_with(|| {
                         whole.names.push(name.clone());
-                    }
+                        whole.names.len() - 1
+                    }));
                 }
-                self.read(other, &mut rows)?;
+                self.read(one, &among, &mut rows)?;
             }
             let rows: Vec<RawRow> = rows
                 .into_iter()
@@ -110,9 +116,15 @@ impl<'a> Aggregates<'a> {
         Ok(())
     }
 
-    /// Adds what one map has: to its key, as the values of so many CPUs more.
-    fn read(&self, layout: &AggregateLayout, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), Failure> {
-        for (key, values) in self.maps.entries(&layout.map)? {
+    /// Adds what one map has: to its key, as the values of so many CPUs more. `among` is which of all names each of the layout's is.
+    fn read(
+        &self,
+        layout: &AggregateLayout,
+        among: &[usize],
+        rows: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(), Failure> {
+        for (mut key, values) in self.maps.entries(&layout.map)? {
+            display::rename(&mut key, layout, among);
             rows.entry(key).or_default().extend_from_slice(&values);
         }
         Ok(())

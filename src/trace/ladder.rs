@@ -47,7 +47,10 @@ impl Running {
                 item.format == Some(Format::Symbol)
                     || matches!(item.ty, CType::Btf(id) if matches!(types.get_stripped(id), Type::Ptr(_)))
             }
-            ValueLayout::String { .. } | ValueLayout::Buffer { .. } | ValueLayout::Stack { .. } => false,
+            ValueLayout::String { .. }
+            | ValueLayout::Name
+            | ValueLayout::Buffer { .. }
+            | ValueLayout::Stack { .. } => false,
         })
     }
 

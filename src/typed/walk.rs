@@ -283,7 +283,7 @@ impl Source {
                 pointer.descend(visit);
                 length.descend(visit);
             }
-            Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+            Source::Comm | Source::Literal(_) | Source::Name | Source::Stack { .. } => {}
         }
     }
 
@@ -296,7 +296,7 @@ impl Source {
                 Base::Arg(_) | Base::Return => false,
             },
             Source::Sized { .. } | Source::Comm => true,
-            Source::Literal(_) | Source::Stack { .. } => false,
+            Source::Literal(_) | Source::Name | Source::Stack { .. } => false,
         }
     }
 
@@ -309,7 +309,7 @@ impl Source {
                 change(pointer);
                 change(length);
             }
-            Source::Comm | Source::Literal(_) | Source::Stack { .. } => {}
+            Source::Comm | Source::Literal(_) | Source::Name | Source::Stack { .. } => {}
         }
     }
 }

@@ -23,6 +23,8 @@ struct Question {
     query: String,
     way: Way,
     reads: Reads,
+    /// The functions that its programs serve, if not the query's own alone.
+    members: Vec<String>,
     /// In stack mode, the queries before and after it.
     callers: Vec<String>,
     callees: Vec<String>,
@@ -33,12 +35,14 @@ fn question(text: &str) -> Question {
         query: String::new(),
         way: Way::Trampoline,
         reads: Reads::Auto,
+        members: Vec::new(),
         callers: Vec::new(),
         callees: Vec::new(),
     };
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         match line.split_once(": ") {
             Some(("query", query)) => question.query = query.to_string(),
+            Some(("members", names)) => question.members = names.split(' ').map(str::to_string).collect(),
             Some(("caller", query)) => question.callers.push(query.to_string()),
             Some(("callee", query)) => question.callees.push(query.to_string()),
             Some(("kind", "fentry" | "tp")) => question.way = Way::Trampoline,
@@ -95,12 +99,25 @@ fn artifact(question: &Question, types: &Types, out: &mut String) -> Artifact {
     let job = Job {
         query: callers.len(),
         queries: levels.len(),
+        members: (!question.members.is_empty()).then_some(question.members.len() as u32),
         ..Job::alone(question.way)
     };
-    match compile::generate(&resolved.query, types, &target, job) {
+    let mut artifact = match compile::generate(&resolved.query, types, &target, job) {
         Ok(artifact) => artifact,
         Err(error) => panic!("{text}: {error}"),
+    };
+    if job.members.is_some() {
+        // As whoever attaches them does.
+        for lowered in &mut artifact.programs {
+            if let Some(layout) = &mut lowered.layout {
+                layout.names.clone_from(&question.members);
+            }
+            if let Some(layout) = &mut lowered.aggregate {
+                layout.names.clone_from(&question.members);
+            }
+        }
     }
+    artifact
 }
 
 fn answer(question: &Question, types: &Types) -> String {
@@ -242,6 +259,7 @@ fn describe_items(items: &[ItemLayout], types: &Types, out: &mut String) {
             ),
             ValueLayout::Bytes { copied, full } => format!("{copied} of {full} bytes"),
             ValueLayout::String { capacity } => format!("string of at most {capacity} bytes"),
+            ValueLayout::Name => "which name".to_string(),
             ValueLayout::Buffer { capacity } => format!("at most {capacity} bytes"),
             ValueLayout::Stack { depth, user } => {
                 let whose = if *user { "the user's" } else { "the kernel's" };
@@ -280,6 +298,11 @@ fn made_up_rows(layout: &AggregateLayout) -> Vec<RawRow> {
                         );
                         put(&mut key, value, text);
                     }
+                    ValueLayout::Name => put(
+                        &mut key,
+                        value,
+                        &(number % layout.names.len() as u64).to_le_bytes(),
+                    ),
                     ValueLayout::Scalar
                     | ValueLayout::Pointee { .. }
                     | ValueLayout::Bytes { .. }
@@ -328,11 +351,12 @@ fn made_up_rows(layout: &AggregateLayout) -> Vec<RawRow> {
         .collect()
 }
 
-/// A record that the program could have made. In the faulty one, each item failed at the first step that is in its text, or,
+/// A record that the program could have made, of the last of its functions. In the faulty one, each item failed at the first step that is in its text, or,
 /// if it is itself a pointer that no step is in, at what it points to.
 pub(super) fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
     let mut record = vec![0; layout.size as usize];
-    put(&mut record, wire::EVENT, &layout.event.to_le_bytes());
+    let last = layout.names.len() as u32 - 1;
+    put(&mut record, wire::EVENT, &(layout.event + last).to_le_bytes());
     put(&mut record, wire::CPU, &3u32.to_le_bytes());
     put(&mut record, wire::TIME, &1_000_002_000u64.to_le_bytes());
     put(&mut record, wire::TID, &4242u32.to_le_bytes());
@@ -367,6 +391,7 @@ pub(super) fn made_up(layout: &RecordLayout, faulty: bool) -> Vec<u8> {
         }
         match &item.value {
             ValueLayout::Scalar => put(&mut record, value, &(1 + index as u64).to_le_bytes()),
+            ValueLayout::Name => put(&mut record, value, &u64::from(last).to_le_bytes()),
             ValueLayout::Pointee { copied, .. } => {
                 put(&mut record, value, &pointer.to_le_bytes());
                 put(&mut record, value + 8, &pattern(*copied));

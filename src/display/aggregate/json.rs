@@ -19,6 +19,7 @@ pub(super) fn print(printer: &mut AggregatePrinter<'_>, row: &Row, out: &mut Str
     let mut walker = Walker {
         shapes: &mut printer.shapes,
         options: &printer.options,
+        names: &layout.names,
         symbols,
         pid: None,
         sink: JsonSink::new(out, Form::Lines),

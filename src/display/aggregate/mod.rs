@@ -99,7 +99,7 @@ impl<'a> AggregatePrinter<'a> {
                 (Some(a), Some(b)) => merge::order(b, a),
                 (_, _) => Ordering::Equal,
             };
-            by_value.then_with(|| compare_keys(&self.layout.keys, &a.key, &b.key))
+            by_value.then_with(|| compare_keys(self.layout, &a.key, &b.key))
         });
         rows
     }
@@ -267,6 +267,7 @@ impl<'a> AggregatePrinter<'a> {
             let mut walker = Walker {
                 shapes: &mut self.shapes,
                 options: &self.options,
+                names: &self.layout.names,
                 symbols,
                 pid: None,
                 sink: CompactSink::bare(&mut text, Paint::new(false)),
@@ -348,6 +349,23 @@ impl<'a> AggregatePrinter<'a> {
     }
 }
 
+/// Changes a key of one map so that it goes with those of others: `among` is for each of the layout's names which of the names of all
+/// it is.
+pub fn rename(key: &mut [u8], layout: &AggregateLayout, among: &[usize]) {
+    for item in &layout.keys {
+        if item.value != ValueLayout::Name {
+            continue;
+        }
+        let at = item.offset.saturating_add(wire::VALUE);
+        let new = u64_at(key, at)
+            .and_then(|which| among.get(usize::try_from(which).ok()?))
+            .map(|which| (*which as u64).to_le_bytes());
+        if let (Some(new), Some(place)) = (new, key.get_mut(at as usize..at as usize + 8)) {
+            place.copy_from_slice(&new);
+        }
+    }
+}
+
 /// The frames of a stack in a key.
 fn frames<'s>(layout: &ItemLayout, key: &[u8], symbols: &'s dyn Symbols) -> Vec<Frame<'s>> {
     let ValueLayout::Stack { depth, user } = layout.value else {
@@ -371,8 +389,8 @@ fn is_histogram(measure: Measure) -> bool {
 }
 
 /// Which key comes first: numbers by value, strings by their bytes.
-fn compare_keys(layouts: &[ItemLayout], a: &[u8], b: &[u8]) -> Ordering {
-    for layout in layouts {
+fn compare_keys(whole: &AggregateLayout, a: &[u8], b: &[u8]) -> Ordering {
+    for layout in &whole.keys {
         let value = (layout.offset + wire::VALUE) as usize;
         let part = |key: &[u8]| -> Vec<u8> {
             let end = (layout.offset + layout.value.item_size()) as usize;
@@ -383,6 +401,10 @@ fn compare_keys(layouts: &[ItemLayout], a: &[u8], b: &[u8]) -> Ordering {
             ValueLayout::Scalar => {
                 let number = |bytes: &[u8]| u64_at(bytes, 0).map(|word| word as i64);
                 number(&a).cmp(&number(&b))
+            }
+            ValueLayout::Name => {
+                let name = |bytes: &[u8]| whole.names.get(usize::try_from(u64_at(bytes, 0)?).ok()?);
+                name(&a).cmp(&name(&b))
             }
             ValueLayout::String { .. } => c_string(&a).cmp(c_string(&b)),
             ValueLayout::Pointee { .. }

@@ -47,6 +47,7 @@ pub(super) fn clear_unseen(
         }
         ValueLayout::Bytes { .. }
         | ValueLayout::Scalar
+        | ValueLayout::Name
         | ValueLayout::Pointee { .. }
         | ValueLayout::Stack { .. } => {}
     }

@@ -31,6 +31,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         own("large_set", "tcp_*(sk)", large_set),
         own("large_set.kprobe", "tcp_*(sk)", large_set_by_kprobes),
+        own(
+            "by_name",
+            "__x64_sys_sched_yield,__x64_sys_getppid(count(), by(func))",
+            by_name,
+        ),
         own("features", "", features),
         own("alias", "__x64_sys_getegid()", alias),
         own("list_of_any", "__x64_sys_getegid,vfs_open()", list_of_any),
@@ -122,6 +127,39 @@ fn large_set(guest: &Guest, query: &str) -> Result<()> {
 
 fn large_set_by_kprobes(guest: &Guest, query: &str) -> Result<()> {
     set_of_hundreds(guest, &["-v", "--attach", "kprobe", query])
+}
+
+/// What several functions count by their names is one table, through one program or through several.
+fn by_name(guest: &Guest, query: &str) -> Result<()> {
+    for attach in ["auto", "kprobe"] {
+        let pid = std::process::id().to_string();
+        let mut tool = start(
+            guest,
+            &["-v", "--format", "json", "--attach", attach, "-p", &pid, query],
+        )?;
+        for _ in 0..3 {
+            std::thread::yield_now();
+        }
+        std::os::unix::process::parent_id();
+        tool.interrupt()?;
+        let ended = tool.finish()?;
+        let rows: Vec<&str> = ended
+            .stdout
+            .lines()
+            .filter_map(|line| line.split_once("\"keys\":"))
+            .map(|(_, rest)| rest)
+            .collect();
+        ensure!(
+            rows == [
+                r#"{"func":"__x64_sys_sched_yield"},"values":{"count()":3}}"#,
+                r#"{"func":"__x64_sys_getppid"},"values":{"count()":1}}"#,
+            ],
+            "by {attach}:\n{}\n{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+    Ok(())
 }
 
 /// Hundreds of functions are hooked, seen, and left as they were.
