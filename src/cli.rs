@@ -68,7 +68,7 @@ pub(crate) struct Cli {
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
     /// Size of the ring buffer in pages [default: 1024, which are 4 MiB]
-    #[arg(short = 'P', long, value_name = "PAGES")]
+    #[arg(short = 'P', long, value_name = "PAGES", value_parser = pages)]
     pub(crate) pages: Option<u32>,
 
     /// How events are written
@@ -258,14 +258,6 @@ impl When {
 impl Cli {
     /// The command and its words. As in ksnoop a command may be cut short, and no command means to trace.
     pub(crate) fn command_words(&self) -> (Command, &[String]) {
-        let all = [
-            ("trace", Command::Trace),
-            ("info", Command::Info),
-            ("type", Command::Type),
-            ("list", Command::List),
-            ("features", Command::Features),
-            ("help", Command::Help),
-        ];
         let Some((first, rest)) = self.words.split_first() else {
             return (Command::Trace, &[]);
         };
@@ -274,10 +266,40 @@ impl Cli {
             [] => name == first,
             [_, ..] => !first.is_empty() && name.starts_with(first.as_str()),
         };
-        match all.iter().find(|(name, _)| meant(name)) {
+        match COMMANDS.iter().find(|(name, _)| meant(name)) {
             Some((_, command)) => (*command, rest),
             None => (Command::Trace, &self.words),
         }
+    }
+
+    /// The command that a single word may be the beginning of, if it is not a function's name.
+    pub(crate) fn cut_short(&self) -> Option<Command> {
+        let [word] = self.words.as_slice() else {
+            return None;
+        };
+        let mut meant = COMMANDS
+            .iter()
+            .filter(|(name, _)| !word.is_empty() && *name != word && name.starts_with(word.as_str()));
+        meant.next().map(|(_, command)| *command)
+    }
+}
+
+/// What the commands are called. Of those that begin in the same way the first is meant.
+const COMMANDS: [(&str, Command); 6] = [
+    ("trace", Command::Trace),
+    ("info", Command::Info),
+    ("type", Command::Type),
+    ("list", Command::List),
+    ("features", Command::Features),
+    ("help", Command::Help),
+];
+
+/// Pages of a ring buffer.
+fn pages(text: &str) -> Result<u32, String> {
+    let most = ksnoop_jit_runtime::object::pages_max();
+    match text.parse() {
+        Ok(pages) if (1..=most).contains(&pages) => Ok(pages),
+        Ok(_) | Err(_) => Err(format!("expected a number of pages from 1 to {most}")),
     }
 }
 
@@ -337,6 +359,16 @@ mod tests {
         }
         assert_eq!(taken(&["features"]).0, Command::Features);
         assert_eq!(taken(&["inf"]), (Command::Trace, vec!["inf".to_string()]));
+        let cut_short = |words: &[&str]| {
+            let line = ["ksnoop-jit"].iter().chain(words);
+            Cli::try_parse_from(line)
+                .expect("it is a command line")
+                .cut_short()
+        };
+        assert_eq!(cut_short(&["feat"]), Some(Command::Features));
+        assert_eq!(cut_short(&["h"]), Some(Command::Help));
+        assert_eq!(cut_short(&["vfs_open"]), None);
+        assert_eq!(cut_short(&["feat", "vfs_open"]), None);
         assert_eq!(
             taken(&["vfs_open", "vfs_read"]),
             (

@@ -52,7 +52,11 @@ fn main() -> ExitCode {
         let _ = std::io::stdout().write_all(display::json::SCHEMA.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let (command, words) = cli.command_words();
+    let (command, words) = match cli.cut_short() {
+        // A part of a command could be a function, which comes first.
+        Some(command) if !is_function(&cli, &cli.words[0]) => (command, &[][..]),
+        Some(_) | None => cli.command_words(),
+    };
     let lacking = match command {
         Command::Trace => "a query",
         Command::Info => "a function, or another target",
@@ -102,6 +106,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the kernel has a function of that name.
+fn is_function(cli: &Cli, name: &str) -> bool {
+    open_types(cli).is_ok_and(|types| !types.functions_named(name).is_empty())
 }
 
 /// What a command that only looks would leave aside.

@@ -100,8 +100,8 @@ impl Family {
 pub struct Families {
     /// Those that it fits.
     pub families: Vec<Family>,
-    /// How many it does not fit: they have no such argument, or one of another type.
-    pub unfit: usize,
+    /// The names of those that it does not fit: they have no such argument, or one of another type.
+    pub unfit: Vec<String>,
     /// Warnings, each once.
     pub warnings: Vec<Diagnostic>,
 }
@@ -116,7 +116,7 @@ pub fn families(
 ) -> Result<Families, Vec<Diagnostic>> {
     let mut made = Families {
         families: Vec::new(),
-        unfit: 0,
+        unfit: Vec::new(),
         warnings: Vec::new(),
     };
     let mut first_unfit = None;
@@ -135,7 +135,7 @@ pub fn families(
         {
             match known {
                 Some(family) => made.families[*family].members.push(func),
-                None => made.unfit += 1,
+                None => made.unfit.push(func.name),
             }
             continue;
         }
@@ -144,7 +144,7 @@ pub fn families(
             Ok(resolved) => resolved,
             Err(_) => {
                 first_unfit.get_or_insert(probe);
-                made.unfit += 1;
+                made.unfit.push(func.name);
                 by_proto.insert(proto, None);
                 continue;
             }
@@ -231,7 +231,7 @@ mod tests {
         // Nothing of the functions is looked at, so one program does for all of them.
         assert_eq!(made.families.len(), 1);
         assert_eq!(made.families[0].members.len(), total);
-        assert_eq!(made.unfit, 0);
+        assert_eq!(made.unfit, Vec::<String>::new());
 
         // Nor is their name, which each event has a number for; where it decides something, it is.
         let count = |text: &str| {
@@ -248,8 +248,8 @@ mod tests {
         let query = parser::parse(text).expect("it parses");
         let made = families(text, &query, &types, Limits::default(), all.clone()).expect("some have it");
         let fit: usize = made.families.iter().map(|family| family.members.len()).sum();
-        assert!(fit > 0 && made.unfit > 0);
-        assert_eq!(fit + made.unfit, total);
+        assert!(fit > 0 && !made.unfit.is_empty());
+        assert_eq!(fit + made.unfit.len(), total);
         for family in &made.families {
             for member in &family.members {
                 assert!(member.params.iter().any(|param| param.name == "skb"));

@@ -182,6 +182,31 @@ pub fn module_is_loaded(name: &str) -> bool {
         && Path::new("/sys/module").join(name).join("initstate").exists()
 }
 
+/// Whether what could be a module is part of the running kernel, as its build has noted beside its modules, or as its
+/// parameters show.
+pub fn module_is_built_in(name: &str) -> bool {
+    if name.is_empty() || name.contains(['/', '.']) {
+        return false;
+    }
+    let own = Path::new("/sys/module").join(name);
+    if own.exists() {
+        return !own.join("initstate").exists();
+    }
+    let Ok(release) = std::fs::read_to_string("/proc/sys/kernel/osrelease") else {
+        return false;
+    };
+    let list = Path::new("/lib/modules")
+        .join(release.trim())
+        .join("modules.builtin");
+    std::fs::read_to_string(list).is_ok_and(|list| {
+        list.lines().any(|line| {
+            let file = line.rsplit('/').next().unwrap_or(line);
+            let stem = file.split('.').next().unwrap_or(file);
+            stem.replace('-', "_") == name
+        })
+    })
+}
+
 /// Whether a module has been initialized: before that nothing can be attached to it.
 pub fn module_is_live(name: &str) -> bool {
     std::fs::read_to_string(Path::new("/sys/module").join(name).join("initstate"))

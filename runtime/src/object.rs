@@ -93,6 +93,12 @@ pub fn ring_bytes_of_pages(pages: u32) -> u32 {
     ring_bytes(pages.max(1).saturating_mul(page_size()))
 }
 
+/// The most pages of a ring buffer: BTF describes its size as that of an array of `int`, which has to be less than 4 GiB
+/// (`btf_array_resolve`, kernel/bpf/btf.c).
+pub fn pages_max() -> u32 {
+    (1 << 29) / page_size()
+}
+
 fn page_size() -> u32 {
     // SAFETY: sysconf takes no pointer and has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

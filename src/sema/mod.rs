@@ -33,6 +33,7 @@ mod tests;
 mod typename;
 mod user;
 
+pub use target::unknown_function;
 pub use user::{All, Meant, probes, resolve_all, used_arguments};
 
 use crate::diag::{Diagnostic, Severity};

@@ -27,6 +27,25 @@ pub(super) fn tracepoint(event: &ast::Ident, types: &Types) -> Result<Func, Box<
     Err(Box::new(diag))
 }
 
+/// A module whose functions can't be known.
+fn unknown_module(module: &ast::Ident, stem: &str, types: &Types) -> Diagnostic {
+    let diag = Diagnostic::error(
+        Code::UnknownModule,
+        module.span,
+        format!("no BTF of a module `{}`", module.node),
+    )
+    .label("not loaded, or built without BTF");
+    // As other tools write a tracepoint.
+    match shared_event(stem) {
+        Some(number) => diag.help(format!("system calls share one tracepoint: `tp:{number}`")),
+        None if types.tracepoint_proto(stem).is_some() => diag.help(format!(
+            "there is a tracepoint of this name: `tp:{}:{stem}`",
+            module.node
+        )),
+        None => diag,
+    }
+}
+
 /// What stands for the events that each system call has of its own.
 fn shared_event(event: &str) -> Option<&'static str> {
     if event.starts_with("sys_enter_") {
@@ -45,6 +64,14 @@ pub(super) fn function(
     types: &Types,
 ) -> Result<Func, Box<Diagnostic>> {
     let wanted = name.node.as_str();
+    let stem = select::stem(wanted);
+    let number = match module {
+        Some(module) => match types.module_named(&module.node) {
+            Some(number) => Some(number),
+            None => return Err(Box::new(unknown_module(module, stem, types))),
+        },
+        None => None,
+    };
     match select::names(wanted) {
         Names::One { address: None, .. } => {}
         Names::One { .. } | Names::Many(_) => {
@@ -59,26 +86,8 @@ pub(super) fn function(
         }
     }
     // The compiler's suffix is not in BTF: `tcp_grow_window.isra.0` has the prototype of `tcp_grow_window`.
-    let stem = select::stem(wanted);
     let mut found = types.functions_named(stem);
-    if let Some(module) = module {
-        let Some(number) = types.module_named(&module.node) else {
-            let diag = Diagnostic::error(
-                Code::UnknownModule,
-                module.span,
-                format!("no BTF of a module `{}`", module.node),
-            )
-            .label("not loaded, or built without BTF");
-            // As other tools write a tracepoint.
-            return Err(Box::new(match shared_event(stem) {
-                Some(number) => diag.help(format!("system calls share one tracepoint: `tp:{number}`")),
-                None if types.tracepoint_proto(stem).is_some() => diag.help(format!(
-                    "there is a tracepoint of this name: `tp:{}:{stem}`",
-                    module.node
-                )),
-                None => diag,
-            }));
-        };
+    if let Some(number) = number {
         found.retain(|func| func.id.module == number);
     } else if found.iter().any(|func| func.id.module == 0) {
         // Without a module's name, the kernel itself comes first.
@@ -117,32 +126,34 @@ pub(super) fn function(
             name: wanted.to_string(),
             ..func
         }),
-        None => {
-            let place = match module {
-                Some(module) => format!("module `{}`", module.node),
-                None => "the kernel".to_string(),
-            };
-            let diag = Diagnostic::error(
-                Code::UnknownFunction,
-                name.span,
-                format!("there is no function `{wanted}` in {place}"),
-            )
-            .label("not in BTF");
-            if module.is_none() && types.tracepoint_proto(stem).is_some() {
-                return Err(Box::new(
-                    diag.help(format!("there is a tracepoint of this name: `tp:{stem}`")),
-                ));
-            }
-            let mut all = Vec::new();
-            for number in 0..types.module_count() {
-                all.extend(types.functions(number).into_iter().map(|(_, name)| name));
-            }
-            let mut diag = with_near(diag, stem, all.iter().map(String::as_str));
-            if diag.help.is_empty() {
-                diag = diag.help("`ksnoop-jit list '*PART*'` searches by a part of the name");
-            }
-            Err(Box::new(diag))
-        }
+        None => Err(Box::new(unknown_function(module, name, types))),
+    }
+}
+
+/// That there is no function of a name, and what may have been meant.
+pub fn unknown_function(module: Option<&ast::Ident>, name: &ast::Ident, types: &Types) -> Diagnostic {
+    let stem = select::stem(&name.node);
+    let place = match module {
+        Some(module) => format!("module `{}`", module.node),
+        None => "the kernel".to_string(),
+    };
+    let diag = Diagnostic::error(
+        Code::UnknownFunction,
+        name.span,
+        format!("there is no function `{}` in {place}", name.node),
+    )
+    .label("not in BTF");
+    if module.is_none() && types.tracepoint_proto(stem).is_some() {
+        return diag.help(format!("there is a tracepoint of this name: `tp:{stem}`"));
+    }
+    let mut all = Vec::new();
+    for number in 0..types.module_count() {
+        all.extend(types.functions(number).into_iter().map(|(_, name)| name));
+    }
+    let diag = with_near(diag, stem, all.iter().map(String::as_str));
+    match diag.help.is_empty() {
+        true => diag.help("`ksnoop-jit list '*PART*'` searches by a part of the name"),
+        false => diag,
     }
 }
 

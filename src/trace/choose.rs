@@ -41,9 +41,17 @@ pub(super) struct Chooser<'a> {
 
 impl Chooser<'_> {
     /// Whether a module that is loaded later may put right what is wrong.
-    pub(super) fn may_come(&self, diags: &[Diagnostic]) -> bool {
+    pub(super) fn may_come(&self, query: &ast::Query, diags: &[Diagnostic]) -> bool {
+        let built_in = match &query.target.kind {
+            TargetKind::Function { module, .. } => module
+                .as_ref()
+                .is_some_and(|module| runtime::btf::module_is_built_in(&module.node)),
+            TargetKind::Tracepoint { .. } | TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => false,
+        };
         self.cli.wait
+            && !self.cli.check
             && self.live
+            && !built_in
             && diags
                 .iter()
                 .all(|diag| matches!(diag.code, Code::UnknownModule | Code::UnknownFunction))
@@ -151,10 +159,8 @@ impl Chooser<'_> {
                 return self.without_prototype(text, query, module, name, diags);
             }
             Err(diags) => {
-                return Ok(Err(known_module(
-                    self.with_addresses(diags, module, name),
-                    module,
-                )));
+                let diags = self.with_addresses(diags, module, name);
+                return Ok(Err(known_module(diags, module, self.types, &[&name.node])));
             }
         };
         if !self.live {
@@ -222,7 +228,7 @@ impl Chooser<'_> {
         let found = match self.instances.named(select::stem(&name.node)) {
             Ok(found) => found,
             // What is wrong with the query is known anyway.
-            Err(_) => return Ok(Err(known_module(diags, module))),
+            Err(_) => return Ok(Err(known_module(diags, module, self.types, &[&name.node]))),
         };
         let found: Vec<Symbol> = found.into_iter().filter(|symbol| is_in(symbol, module)).collect();
         for symbol in &found {
@@ -256,7 +262,12 @@ impl Chooser<'_> {
                 }
                 diag
             });
-            return Ok(Err(known_module(told.collect(), module)));
+            return Ok(Err(known_module(
+                told.collect(),
+                module,
+                self.types,
+                &[&name.node],
+            )));
         }
         if own.len() > 1 && !self.cli.all_instances {
             return Ok(Err(vec![choice(&name.node, name.span, &own)]));
@@ -501,11 +512,17 @@ fn elsewhere(wanted: &str, address: u64, span: Span) -> Diagnostic {
     }
 }
 
-/// Says of a module that has no BTF whether it is there at all.
-pub(super) fn known_module(mut diags: Wrong, module: Option<&ast::Ident>) -> Wrong {
+/// Says of a module that has no BTF whether it is there at all, or what is asked for is in the kernel itself.
+pub(super) fn known_module(
+    mut diags: Wrong,
+    module: Option<&ast::Ident>,
+    types: &Types,
+    patterns: &[&str],
+) -> Wrong {
     let Some(module) = module else {
         return diags;
     };
+    let stems: Vec<&str> = patterns.iter().copied().map(select::stem).collect();
     for diag in diags
         .iter_mut()
         .filter(|diag| diag.code == Code::UnknownModule && diag.help.is_empty())
@@ -514,6 +531,19 @@ pub(super) fn known_module(mut diags: Wrong, module: Option<&ast::Ident>) -> Wro
         *diag = if runtime::btf::module_is_loaded(name) {
             diag.clone()
                 .note(format!("the module {name} is loaded, but was built without BTF"))
+        } else if runtime::btf::module_is_built_in(name) {
+            diag.clone()
+                .note(format!("{name} is no module here: it is built into the kernel"))
+                .help(format!("write `{}`", patterns.join(",")))
+        } else if stems.iter().all(|stem| !stem.starts_with(['*', '?', '[']))
+            && !select::functions(types, 0, &stems).is_empty()
+        {
+            let target = patterns.join(",");
+            diag.clone()
+                .note(format!(
+                    "no module {name} is loaded, but the kernel itself has `{target}`"
+                ))
+                .help(format!("write `{target}` for that"))
         } else {
             diag.clone()
                 .note(format!("no module {name} is loaded"))

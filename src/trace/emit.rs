@@ -32,17 +32,22 @@ pub(super) fn all(cli: &Cli, asked: &[Asked], types: &Types, target: &Target) ->
         let mut refused: Vec<(String, String)> = Vec::new();
         let before = emitter.objects;
         for family in &one.families {
+            let together = set && (family.query.probe.user().is_some() || tells_places(types));
+            // None of them where one way is asked for that takes one function at a time.
+            let rungs = match together {
+                true => rungs::for_many(cli, &family.query),
+                false => Vec::new(),
+            };
             if !set {
                 let rungs = rungs::for_one(cli, &family.query);
                 if let Some(why) = emitter.emit(&one.text, family, job, rungs)? {
                     return Err(anyhow!(why).into());
                 }
-            } else if family.query.probe.user().is_some() || tells_places(types) {
+            } else if !rungs.is_empty() {
                 let job = Job {
                     members: Some(family.places.len() as u32),
                     ..job
                 };
-                let rungs = rungs::for_many(cli, &family.query);
                 if let Some(why) = emitter.emit(&one.text, family, job, rungs)? {
                     let names = family.places.iter().map(|place| place.shown.clone());
                     refused.extend(names.map(|name| (name, why.clone())));
@@ -102,6 +107,7 @@ impl Emitter<'_> {
         job: Job,
         rungs: Vec<Rung>,
     ) -> Result<Option<String>, Failure> {
+        assert!(!rungs.is_empty(), "bug in ksnoop-jit: no way to attach is tried");
         let mut last = None;
         let forced = self.cli.attach != cli::Attach::Auto;
         for rung in rungs {

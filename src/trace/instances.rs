@@ -255,7 +255,7 @@ fn missing(func: &Func, span: Span, own: &[Symbol]) -> Diagnostic {
     }
     let names: Vec<String> = own.iter().map(|symbol| format!("`{}`", symbol.name)).collect();
     diag.label("no such copy")
-        .help(format!("the copies are {}", names.join(", ")))
+        .help(format!("what there is: {}", names.join(", ")))
 }
 
 /// Whether a symbol is in the module that a query names, if it names one.

@@ -9,6 +9,7 @@ use ksnoop_jit::diag::{Code, Diagnostic};
 use ksnoop_jit::glob::Patterns;
 use ksnoop_jit::parser::ast;
 use ksnoop_jit::select::{self, Families};
+use ksnoop_jit::sema;
 use ksnoop_jit::span::Span;
 use ksnoop_jit::types::{Func, TypeId, Types};
 use ksnoop_jit_runtime as runtime;
@@ -42,7 +43,12 @@ impl Chooser<'_> {
                 Some(number) => vec![number],
                 None => {
                     let diags = compile::understand(text, self.types, self.limits).err();
-                    return Ok(Err(known_module(diags.unwrap_or_default(), module)));
+                    return Ok(Err(known_module(
+                        diags.unwrap_or_default(),
+                        module,
+                        self.types,
+                        patterns,
+                    )));
                 }
             },
             None => (0..self.types.module_count()).collect(),
@@ -63,21 +69,16 @@ impl Chooser<'_> {
             // As by itself: another name of a function, or one that BTF does not describe.
             let own = ast::Ident {
                 node: (*wanted).to_string(),
-                span: name.span,
+                span: within(text, name, wanted),
             };
-            let diag = Diagnostic::error(
-                Code::UnknownFunction,
-                name.span,
-                format!("there is no function `{wanted}`"),
-            )
-            .label("in this list");
+            let diag = sema::unknown_function(module, &own, self.types);
             if !self.live {
                 return Ok(Err(vec![diag]));
             }
             match self.without_prototype(text, query, module, &own, vec![diag])? {
                 Ok(one) => others.push(one),
                 Err(diags) if diags.iter().any(|diag| is_about_target(diag.code)) => return Ok(Err(diags)),
-                Err(_) => out.unfit += 1,
+                Err(_) => out.unfit.push((*wanted).to_string()),
             }
         }
         if let Some(first) = suffixed.first() {
@@ -99,18 +100,18 @@ impl Chooser<'_> {
             .help("`ksnoop-jit list '*PART*'` searches by a part of the name");
             return Ok(Err(vec![diag]));
         }
-        let count = described.len();
+        let all: Vec<String> = described.iter().map(|func| func.name.clone()).collect();
         let fits = match select::families(text, query, self.types, self.limits, described) {
             Ok(made) => made,
             Err(diags) if others.is_empty() => return Ok(Err(diags)),
             Err(_) => Families {
                 families: Vec::new(),
-                unfit: count,
+                unfit: all,
                 warnings: Vec::new(),
             },
         };
         tell(self.cli, text, &fits.warnings);
-        out.unfit += fits.unfit;
+        out.unfit.extend(fits.unfit);
         let mut asked = Asked {
             text: text.to_string(),
             name: name.node.clone(),
@@ -123,9 +124,13 @@ impl Chooser<'_> {
         for family in fits.families {
             let mut places = self.places_of(&family.members, symbols.as_ref(), &mut out);
             if let Some(hooks) = &hooks {
-                let before = places.len();
-                places.retain(|place| hooks.has(place));
-                out.no_hook += before - places.len();
+                places.retain(|place| {
+                    let has = hooks.has(place);
+                    if !has {
+                        out.no_hook.push(place.shown.clone());
+                    }
+                    has
+                });
             }
             // Those that no trampoline takes are attached by address, which is another sort of link. One of them would undo
             // the link of all.
@@ -145,7 +150,7 @@ impl Chooser<'_> {
             asked.families.extend(one.families);
         }
         let count = asked.places();
-        if let Some(what) = out.told() {
+        if let Some(what) = out.told(patterns) {
             complain(&format!(
                 "{}: {}; left out: {what}",
                 name.node,
@@ -185,7 +190,7 @@ impl Chooser<'_> {
         let mut places = Vec::new();
         for func in members {
             if self.live && !self.cli.force && denied(&func.name) {
-                out.denied += 1;
+                out.denied.push(func.name.clone());
                 continue;
             }
             let place = |symbol: Option<Symbol>| Place {
@@ -219,8 +224,8 @@ impl Chooser<'_> {
             match (own.as_slice(), renamed.as_slice()) {
                 ([symbol], _) => places.push(place(Some((*symbol).clone()))),
                 ([], [symbol]) => places.push(by_address(symbol, func.name.clone())),
-                ([], []) if copies.is_empty() => out.no_symbol += 1,
-                ([], []) => out.copies += 1,
+                ([], []) if copies.is_empty() => out.no_symbol.push(func.name.clone()),
+                ([], []) => out.copies.push(func.name.clone()),
                 ([], found) | (found, _)
                     if self.cli.all_instances && prototypes(self.types, func).len() == 1 =>
                 {
@@ -230,7 +235,7 @@ impl Chooser<'_> {
                             .map(|symbol| by_address(symbol, format!("{}@{:#x}", symbol.name, symbol.addr))),
                     );
                 }
-                (_, _) => out.ambiguous += 1,
+                (_, _) => out.ambiguous.push(func.name.clone()),
             }
         }
         places
@@ -240,39 +245,61 @@ impl Chooser<'_> {
 /// Functions that a pattern matches and that are not traced, by why.
 #[derive(Default)]
 struct LeftOut {
-    unfit: usize,
-    no_symbol: usize,
-    copies: usize,
-    no_hook: usize,
-    ambiguous: usize,
-    denied: usize,
+    unfit: Vec<String>,
+    no_symbol: Vec<String>,
+    copies: Vec<String>,
+    no_hook: Vec<String>,
+    ambiguous: Vec<String>,
+    denied: Vec<String>,
 }
 
 impl LeftOut {
-    fn told(&self) -> Option<String> {
+    /// How many and why, and which of them were asked for by their names.
+    fn told(&self, patterns: &[&str]) -> Option<String> {
         let parts: Vec<String> = [
-            (self.unfit, "the query does not fit"),
+            (&self.unfit, "the query does not fit"),
             (
-                self.no_symbol,
+                &self.no_symbol,
                 "without a symbol (inlined, or dropped when the kernel was linked)",
             ),
             (
-                self.copies,
+                &self.copies,
                 "only there as copies that the compiler made (their full names take them)",
             ),
-            (self.no_hook, "that the kernel has no place to hook in"),
+            (&self.no_hook, "that the kernel has no place to hook in"),
             (
-                self.ambiguous,
+                &self.ambiguous,
                 "by a name of several functions (`--all-instances` takes them)",
             ),
-            (self.denied, "that tracing itself needs"),
+            (&self.denied, "that tracing itself needs"),
         ]
         .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, why)| format!("{count} {why}"))
+        .filter(|(names, _)| !names.is_empty())
+        .map(|(names, why)| {
+            let named = names.iter().filter(|name| patterns.contains(&name.as_str()));
+            let named: Vec<String> = named.map(|name| format!("`{name}`")).collect();
+            match named.is_empty() {
+                true => format!("{} {why}", names.len()),
+                false => format!("{} {why}: {}", names.len(), named.join(", ")),
+            }
+        })
         .collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
+}
+
+/// Where in a list of names one of them stands.
+fn within(text: &str, list: &ast::Ident, name: &str) -> Span {
+    let start = list.span.start as usize;
+    let mut at = 0;
+    for part in list.node.split(',') {
+        // In quotes a list is written otherwise than it reads.
+        if part == name && list.span.text(text) == list.node {
+            return Span::new(start + at, start + at + part.len());
+        }
+        at += part.len() + 1;
+    }
+    list.span
 }
 
 fn is_glob(pattern: &str) -> bool {

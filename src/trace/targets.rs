@@ -140,14 +140,15 @@ pub(super) fn understand(cli: &Cli, texts: &[String], types: &mut Types) -> Resu
         images,
         limits,
         instances,
-        // Another kernel's functions have no symbols here, and what is only looked at needs no place.
-        live: cli.btf.is_none() && !cli.check && !crate::dump::wanted(cli),
+        // Another kernel's functions have no symbols here, and what is only looked at needs no place. A check says what tracing
+        // would.
+        live: cli.btf.is_none() && !crate::dump::wanted(cli),
     };
     let mut asked = Vec::new();
     for (text, query) in &parsed {
         match chooser.choose(text, query)? {
             Ok(one) => asked.push(one),
-            Err(diags) if chooser.may_come(&diags) => asked.push(Asked {
+            Err(diags) if chooser.may_come(query, &diags) => asked.push(Asked {
                 text: (*text).to_string(),
                 name: query.target.span.text(text).to_string(),
                 families: Vec::new(),
