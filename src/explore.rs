@@ -1,161 +1,21 @@
 //! The commands that only look: `info`, `type`, `list`, `features`. In: names. Out: C on stdout. Never attaches
 //! anything.
 
+mod info;
+
 use std::io::Write;
 
 use clap::CommandFactory;
-use ksnoop_jit::parser;
-use ksnoop_jit::parser::ast::TargetKind;
 use ksnoop_jit::search::Search;
-use ksnoop_jit::select;
 use ksnoop_jit::suggest::nearest;
-use ksnoop_jit::types::{Func, NameKind, Types};
+use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
-use runtime::symbols::Symbols;
 
 use crate::cli::Cli;
 use crate::trace;
-use crate::{Failure, add_module, add_owners, complain, list_programs, open_types, tell};
+use crate::{Failure, add_module, complain, list_programs, open_types};
 
-/// Prototypes.
-pub(crate) fn info(cli: &Cli, words: &[String]) -> Result<(), Failure> {
-    let mut types = open_types(cli)?;
-    let mut wrong = false;
-    for word in words {
-        let query = match parser::parse(word) {
-            Ok(query) => query,
-            Err(diags) => {
-                tell(cli, word, &diags.into_vec());
-                wrong = true;
-                continue;
-            }
-        };
-        let tracepoint = matches!(query.target.kind, TargetKind::Tracepoint { .. });
-        let (name, found) = match &query.target.kind {
-            TargetKind::Function { module, name } => {
-                if let Some(module) = module
-                    && cli.btf.is_none()
-                {
-                    add_module(&mut types, &module.node)?;
-                } else if cli.btf.is_none() && types.functions_named(&name.node).is_empty() {
-                    add_owners(&mut types, std::slice::from_ref(&name.node))?;
-                }
-                let mut found = types.functions_named(select::stem(&name.node));
-                if let Some(module) = module {
-                    found.retain(|func| types.module_name(func.id.module) == module.node);
-                }
-                (name.node.clone(), found)
-            }
-            TargetKind::Tracepoint { event, .. } => (
-                event.node.clone(),
-                types.tracepoint_proto(&event.node).into_iter().collect(),
-            ),
-            TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => {
-                wrong |= !list_programs::info(cli, word, &query, &mut types)?;
-                continue;
-            }
-        };
-        if let TargetKind::Function {
-            module: Some(module), ..
-        } = &query.target.kind
-            && found.is_empty()
-            && let Some(elsewhere) = types.functions_named(select::stem(&name)).first()
-        {
-            wrong = true;
-            let own = types.module_name(elsewhere.id.module);
-            let own = if own == "vmlinux" {
-                "the kernel itself"
-            } else {
-                own
-            };
-            complain(&format!(
-                "ksnoop-jit: there is no function `{name}` in a module {}: it is in {own}",
-                module.node
-            ));
-            continue;
-        }
-        let mut prototypes: Vec<String> = found
-            .iter()
-            .map(|func| {
-                let module = types.module_name(func.id.module);
-                let place = if module == "vmlinux" {
-                    String::new()
-                } else {
-                    format!(" /* {module} */")
-                };
-                format!("{};{place}", types.prototype(func))
-            })
-            .collect();
-        prototypes.dedup();
-        if prototypes.is_empty() && !tracepoint && cli.btf.is_none() {
-            prototypes.extend(of_aliases(&types, &query.target.kind)?);
-        }
-        if prototypes.is_empty() && !tracepoint && cli.btf.is_none() {
-            prototypes.extend(by_registers(&query.target.kind)?);
-        }
-        if prototypes.is_empty() {
-            wrong = true;
-            not_found(&types, &name, tracepoint);
-        }
-        for prototype in prototypes {
-            writeln!(std::io::stdout(), "{prototype}")?;
-        }
-    }
-    if wrong { Err(Failure::Query) } else { Ok(()) }
-}
-
-/// Prototypes of the functions that the kernel has under this name, and BTF under another.
-fn of_aliases(types: &Types, target: &TargetKind) -> Result<Vec<String>, Failure> {
-    let TargetKind::Function { module, name } = target else {
-        return Ok(Vec::new());
-    };
-    let symbols = Symbols::new();
-    let mut found = Vec::new();
-    for symbol in symbols.lookup(std::slice::from_ref(&name.node))? {
-        if !trace::is_called(&symbol, &name.node, module.as_ref()) || symbol.addr == 0 {
-            continue;
-        }
-        for alias in symbols.at(symbol.addr)? {
-            let number = match &alias.module {
-                None => Some(0),
-                Some(module) => types.module_named(module),
-            };
-            let mut described = types.functions_named(select::stem(&alias.name)).into_iter();
-            if let Some(func) = described.find(|func| Some(func.id.module) == number) {
-                let called = Func {
-                    name: name.node.clone(),
-                    ..func
-                };
-                let line = format!("{}; /* in BTF as {} */", types.prototype(&called), func.name);
-                if !found.contains(&line) {
-                    found.push(line);
-                }
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// How a query sees a function that BTF does not describe, if the kernel has one of that name.
-fn by_registers(target: &TargetKind) -> Result<Option<String>, Failure> {
-    let TargetKind::Function { module, name } = target else {
-        return Ok(None);
-    };
-    let found = Symbols::new().lookup(std::slice::from_ref(&name.node))?;
-    let known = found
-        .iter()
-        .any(|symbol| trace::is_called(symbol, &name.node, module.as_ref()));
-    let args: Vec<String> = (0..trace::REGISTER_ARGS)
-        .map(|index| format!("long unsigned int arg{index}"))
-        .collect();
-    Ok(known.then(|| {
-        format!(
-            "long unsigned int {}({}); /* not in BTF: what registers hold */",
-            name.node,
-            args.join(", ")
-        )
-    }))
-}
+pub(crate) use info::info;
 
 fn not_found(types: &Types, name: &str, tracepoint: bool) {
     if !tracepoint && types.tracepoint_proto(name).is_some() {
@@ -190,7 +50,8 @@ pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
     let mut wrong = false;
     // `type struct sk_buff` and `type 'struct sk_buff'` are the same.
     let all = words.join(" ");
-    let mut rest = all.split_whitespace().peekable();
+    // A pointer's layout is that of what it points to.
+    let mut rest = all.split([' ', '\t', '\n', '*']).filter(|word| !word.is_empty());
     while let Some(word) = rest.next() {
         let kind = match word {
             "struct" => NameKind::Struct,
@@ -271,8 +132,12 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         } else {
             format!(" /* {module} */")
         };
+        let own: Vec<&&Search> = functions
+            .iter()
+            .filter(|search| search.in_module(module))
+            .collect();
         for (id, name) in types.functions(number) {
-            let named: Vec<&&Search> = functions.iter().filter(|search| search.names(&name)).collect();
+            let named: Vec<&&Search> = own.iter().filter(|search| search.names(&name)).copied().collect();
             if named.is_empty() {
                 continue;
             }
@@ -305,9 +170,21 @@ pub(crate) fn list(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     for search in &searches {
-        match search.name() {
-            Some(name) => not_found(&types, name, search.tracepoints()),
-            None => complain("ksnoop-jit: nothing matches"),
+        let unknown = search
+            .module()
+            .filter(|module| types.module_named(module).is_none());
+        match (unknown, search.name(), search.lacks_star()) {
+            (Some(module), _, _) => complain(&format!(
+                "ksnoop-jit: there is no BTF of a module `{}`",
+                module.escape_default()
+            )),
+            (None, _, Some(composite)) => {
+                complain(&format!(
+                    "ksnoop-jit: nothing matches; did you mean `{composite} *`?"
+                ));
+            }
+            (None, Some(name), None) => not_found(&types, name, search.tracepoints()),
+            (None, None, None) => complain("ksnoop-jit: nothing matches"),
         }
     }
     Err(Failure::Query)

@@ -1,5 +1,5 @@
-//! Searching functions by name and by what they take: `tcp_*`, `*(struct sk_buff *)`, `vfs_*(file, size_t)`, `tp:*(struct
-//! task_struct *)`. In: patterns, prototypes. Out: whether they fit. Never reads anything itself.
+//! Searching functions by name and by what they take: `tcp_*`, `nf_*:*`, `*(struct sk_buff *)`, `vfs_*(file, size_t)`,
+//! `tp:*(struct task_struct *)`. In: patterns, prototypes. Out: whether they fit. Never reads anything itself.
 
 use crate::glob::Patterns;
 use crate::types::{Func, Types};
@@ -8,7 +8,9 @@ use crate::types::{Func, Types};
 #[derive(Clone, Debug)]
 pub struct Search {
     name: Patterns,
-    /// As it was written.
+    /// The module that it is in, if that is asked for.
+    module: Option<String>,
+    /// As it was written, without the module.
     text: String,
     /// Each must be a parameter's type or name; no two may be the same parameter.
     params: Vec<String>,
@@ -16,7 +18,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Reads `[tp:]GLOB[(TYPE or NAME, …)]`. An error is a sentence.
+    /// Reads `[MODULE:]GLOB[(TYPE or NAME, …)]`, or the same with `tp:`. An error is a sentence.
     pub fn parse(text: &str) -> Result<Search, String> {
         let (tracepoints, rest) = match text.trim().strip_prefix("tp:") {
             Some(rest) => (true, rest),
@@ -31,6 +33,10 @@ impl Search {
                 (name, parameters(list))
             }
         };
+        let (module, name) = match name.split_once(':') {
+            Some((module, name)) => (Some(module.trim().to_string()), name),
+            None => (None, name),
+        };
         // A search by type alone means any name.
         let name = match name.trim() {
             "" => "*",
@@ -38,6 +44,7 @@ impl Search {
         };
         Ok(Search {
             name: Patterns::new(&[name]),
+            module,
             text: name.to_string(),
             params: params.iter().map(|param| normal(param)).collect(),
             tracepoints,
@@ -47,6 +54,30 @@ impl Search {
     /// Whether it is about tracepoints.
     pub fn tracepoints(&self) -> bool {
         self.tracepoints
+    }
+
+    /// Whether it looks into this module; `vmlinux` is the kernel itself. A tracepoint's group is only for people.
+    pub fn in_module(&self, name: &str) -> bool {
+        self.module
+            .as_ref()
+            .is_none_or(|module| Patterns::new(&[module.as_str()]).any(name))
+    }
+
+    /// The module that it is about, if that is one and no pattern.
+    pub fn module(&self) -> Option<&str> {
+        self.module
+            .as_deref()
+            .filter(|module| !self.tracepoints && !module.contains(['*', '?', '[', ',']))
+    }
+
+    /// The first of the types asked for that is a struct or union by itself, which functions hardly ever take: a pointer to it is
+    /// what is meant.
+    pub fn lacks_star(&self) -> Option<&str> {
+        let mut all = self.params.iter().map(String::as_str);
+        all.find(|param| {
+            let composite = param.starts_with("struct ") || param.starts_with("union ");
+            composite && !param.ends_with('*')
+        })
     }
 
     /// Whether the name fits. This is cheap, and comes first.
@@ -146,7 +177,7 @@ mod tests {
         let mut names: Vec<String> = types
             .functions(0)
             .into_iter()
-            .filter(|(_, name)| search.names(name))
+            .filter(|(_, name)| search.in_module("vmlinux") && search.names(name))
             .filter(|(id, _)| types.func(*id).is_some_and(|func| search.takes(&types, &func)))
             .map(|(_, name)| name)
             .filter(|name| !name.starts_with("__"))
@@ -165,6 +196,9 @@ mod tests {
         assert_eq!(found("tcp_*(long)"), ["tcp_close"]);
         assert_eq!(found("*(struct path *)"), ["vfs_open"]);
         assert_eq!(found("*(struct sk_buff)"), Vec::<String>::new());
+        assert_eq!(found("vmlinux:tcp_c*"), ["tcp_close", "tcp_connect"]);
+        assert_eq!(found("vm*:(struct path *)"), ["vfs_open"]);
+        assert_eq!(found("ext4:*"), Vec::<String>::new());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::Failure;
 /// Copies of a function whose arguments are as its prototype says: a name that link-time optimization made unique.
 const FAITHFUL: &str = ".llvm.";
 /// Parts that are jumped into and never called.
-pub(super) const NOT_CALLED: &str = ".cold";
+pub(crate) const NOT_CALLED: &str = ".cold";
 
 /// What is known of a function that BTF has and the symbols have not. An `__exit` function of built-in code is in BTF, and gone; so is
 /// an `__init` function of a module that has started.
@@ -190,7 +190,7 @@ impl Instances {
 }
 
 /// Whether the compiler may have changed what a function is passed when it made the copy of this name.
-pub(super) fn unfaithful(name: &str) -> bool {
+pub(crate) fn unfaithful(name: &str) -> bool {
     select::stem(name) != name && !name.contains(FAITHFUL)
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn is_called(symbol: &Symbol, name: &str, module: Option<&ast::Ident>
 }
 
 /// How a query names the function of one symbol among others of its name.
-pub(super) fn by_address(symbol: &Symbol) -> String {
+pub(crate) fn by_address(symbol: &Symbol) -> String {
     let place = symbol
         .module
         .as_ref()

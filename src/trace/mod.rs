@@ -36,7 +36,7 @@ use ksnoop_jit_runtime as runtime;
 use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
 pub(crate) use choose::REGISTER_ARGS;
-pub(crate) use instances::is_called;
+pub(crate) use instances::{NOT_CALLED, by_address, is_called, is_in, unfaithful};
 pub(crate) use rungs::attach_type;
 
 use aggregate::Aggregates;

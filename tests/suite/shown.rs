@@ -440,6 +440,30 @@ fn clocks_are_those_that_were_asked_for() {
     }
 }
 
+/// Whichever way of attaching is asked for, a set is compiled, and each function of it.
+#[test]
+fn a_set_is_dumped_in_each_way() {
+    if skipped(unable()) {
+        return;
+    }
+    for (attach, programs) in [
+        ("auto", 1),
+        ("fentry", 2),
+        ("fsession", 2),
+        ("fentry-multi", 1),
+        ("fsession-multi", 1),
+        ("kprobe", 1),
+        ("kprobe-multi", 1),
+        ("kprobe-session", 1),
+    ] {
+        let out = tool(&["--attach", attach, "--dump-insns", "vfs_read,vfs_write()"]);
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success(), "{attach}: {out:?}");
+        let listed = text.lines().filter(|line| line.starts_with("ksj_")).count();
+        assert_eq!(listed, programs, "{attach}: {text}");
+    }
+}
+
 #[test]
 fn whoever_looks_for_a_name_is_told_where_it_is() {
     if skipped(unable()) {
@@ -454,6 +478,13 @@ fn whoever_looks_for_a_name_is_told_where_it_is() {
     assert!(said(&["info", "sched_switch"]).contains("`tp:sched_switch`"));
     assert!(said(&["list", "tp:sched_swich"]).contains("did you mean sched_switch"));
     assert!(said(&["features", "x"]).contains("takes no words"));
+    assert!(said(&["list", "*(struct sk_buff)"]).contains("did you mean `struct sk_buff *`?"));
+    assert!(said(&["list", "no_such_module:*"]).contains("no BTF of a module `no_such_module`"));
+    assert!(said(&["info", "vfs_*"]).contains("`ksnoop-jit list 'vfs_*'`"));
+    assert!(said(&["info", "no_such_module:f"]).contains("no module no_such_module is loaded"));
+    assert!(said(&["info", "vfs_open.cold"]).contains("a part of `vfs_open` that is jumped to"));
+    assert!(said(&["no_such_module:f*()"]).contains("no module no_such_module is loaded"));
+    assert!(said(&["vfs_read,vfs_opeen()"]).contains("did you mean `vfs_open`"));
     assert!(said(&["--format", "json", "info", "vfs_read"]).contains("nothing is traced"));
     assert!(said(&["-n", "1", "list", "vfs_read"]).contains("nothing is traced"));
     let found = |what: &str| String::from_utf8_lossy(&tool(&["list", what]).stdout).into_owned();

@@ -101,6 +101,23 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .query("seq_printf"),
         ends("command.list", "list", 0, &["int vfs_open("]).query("vfs_op*"),
+        ends("command.list_module", "list", 0, &["int vfs_open("]).query("vmlinux:vfs_op*"),
+        ends("command.info_pattern", "info", 2, &["ksnoop-jit list 'vfs_*'"]).query("vfs_*"),
+        ends(
+            "command.info_module",
+            "info",
+            2,
+            &["no module no_such_module is loaded"],
+        )
+        .query("no_such_module:f"),
+        ends(
+            "command.type_pointer",
+            "type",
+            0,
+            &["struct path {", "struct dentry *dentry;"],
+        )
+        .query("struct path *"),
+        ends("command.features_cut", "feat", 0, &["kprobe.multi "]),
         ends(
             "command.type",
             "type",
