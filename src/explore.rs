@@ -10,6 +10,7 @@ use ksnoop_jit::search::Search;
 use ksnoop_jit::suggest::nearest;
 use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
+use runtime::caps::helper;
 
 use crate::cli::Cli;
 use crate::trace;
@@ -217,7 +218,7 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         ("fentry and fexit", caps.fentry(id_of("vfs_open"))),
         (
             "fentry and fexit cookies",
-            caps.fentry_helper(runtime::caps::helper::GET_ATTACH_COOKIE, id_of("vfs_open")),
+            caps.fentry_helper(helper::GET_ATTACH_COOKIE, id_of("vfs_open")),
         ),
         ("fentry_multi", kind("BPF_TRACE_FENTRY_MULTI", 0)),
         ("fexit_multi", kind("BPF_TRACE_FEXIT_MULTI", 0)),
@@ -231,7 +232,21 @@ pub(crate) fn features(cli: &Cli) -> Result<(), Failure> {
         ("uprobe.multi", caps.uprobe_multi()),
         ("uprobes", caps.uprobe()),
         ("ring buffer", caps.ringbuf()),
+        ("bpf_get_stack", caps.helper(helper::GET_STACK)),
         ("bpf_get_func_ip", caps.get_func_ip()),
+        (
+            "bpf_get_func_arg",
+            caps.fentry_helper(helper::GET_FUNC_ARG, id_of("vfs_open")),
+        ),
+        (
+            "bpf_get_func_arg_cnt",
+            caps.fentry_helper(helper::GET_FUNC_ARG_CNT, id_of("vfs_open")),
+        ),
+        (
+            "bpf_get_func_ret",
+            caps.fentry_helper(helper::GET_FUNC_RET, id_of("vfs_open")),
+        ),
+        ("bpf_loop", caps.helper(helper::LOOP)),
         ("bpf_get_current_task_btf", caps.current_task_btf()),
         ("typed integer pointers", caps.int_pointers()),
     ];

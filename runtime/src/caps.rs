@@ -60,6 +60,12 @@ pub mod helper {
     pub const LOOP: u32 = 181;
     /// `bpf_get_func_arg`, 5.17; tracing programs only.
     pub const GET_FUNC_ARG: u32 = 183;
+    /// `bpf_get_func_ret`, 5.17; tracing programs only.
+    pub const GET_FUNC_RET: u32 = 184;
+    /// `bpf_get_func_arg_cnt`, 5.17; tracing programs only.
+    pub const GET_FUNC_ARG_CNT: u32 = 185;
+    /// `bpf_get_stack`, 4.18.
+    pub const GET_STACK: u32 = 67;
 }
 
 /// The kernel's abilities. Making one costs nothing; each question costs one or two system calls the first time.

@@ -523,6 +523,8 @@ pub(super) fn known_module(
         return diags;
     };
     let stems: Vec<&str> = patterns.iter().copied().map(select::stem).collect();
+    // A pattern may match anything.
+    let in_kernel = |stem: &&str| types.functions_named(stem).iter().any(|func| func.id.module == 0);
     for diag in diags
         .iter_mut()
         .filter(|diag| diag.code == Code::UnknownModule && diag.help.is_empty())
@@ -535,15 +537,16 @@ pub(super) fn known_module(
             diag.clone()
                 .note(format!("{name} is no module here: it is built into the kernel"))
                 .help(format!("write `{}`", patterns.join(",")))
-        } else if stems.iter().all(|stem| !stem.starts_with(['*', '?', '[']))
-            && !select::functions(types, 0, &stems).is_empty()
-        {
+        } else if stems.iter().all(in_kernel) {
             let target = patterns.join(",");
             diag.clone()
                 .note(format!(
                     "no module {name} is loaded, but the kernel itself has `{target}`"
                 ))
                 .help(format!("write `{target}` for that"))
+                .help(format!(
+                    "`modprobe {name}` loads the module; `--wait` waits for that"
+                ))
         } else {
             diag.clone()
                 .note(format!("no module {name} is loaded"))

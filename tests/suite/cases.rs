@@ -47,25 +47,33 @@ const CASES: [Case; 34] = [
         1,
         "bt 257",
         "tcp_connect(sk->__sk_common.skc_daddr)",
-        &["anonymous-unions"],
+        &["fixture.shapes.members.anonymous", "anonymous-unions"],
     ),
     runs(
         2,
         "bt 3084",
         "vfs_open(path->dentry->d_name.hash)",
-        &["anonymous-unions", "members_through_anonymous_levels"],
+        &[
+            "fixture.shapes.members.anonymous",
+            "anonymous-unions",
+            "members_through_anonymous_levels",
+        ],
     ),
     runs(
         3,
         "bt 2964",
         "ip_rcv(skb->next, skb->sk)",
-        &["anonymous-unions", "members_through_anonymous_levels"],
+        &[
+            "fixture.shapes.members.anonymous",
+            "anonymous-unions",
+            "members_through_anonymous_levels",
+        ],
     ),
     runs(
         4,
         "bt 4703",
         "__zone_watermark_ok(z->vm_stat[NR_FREE_PAGES].counter)",
-        &["array-constant", VALUES],
+        &["fixture.reported.constant_index", "array-constant", VALUES],
     ),
     runs(
         5,
@@ -90,13 +98,13 @@ const CASES: [Case; 34] = [
         7,
         "bt 1089",
         "vfs_open((int)path->dentry->d_sb->s_flags)",
-        &[VALUES, ORACLE],
+        &["fixture.shapes.members.arrays", VALUES, ORACLE],
     ),
     runs(
         8,
         "bt 1455, 5211",
         "vfs_open(container_of(container_of(path, struct file, f_path), struct file, f_path)->f_flags)",
-        &["container-of"],
+        &["fixture.strings.container", "container-of"],
     ),
     runs(
         9,
@@ -112,19 +120,23 @@ const CASES: [Case; 34] = [
         10,
         "bt 969, 973",
         "ip_rcv(((struct iphdr *)skb->data)->version == 4, ((struct iphdr *)skb->data)->ihl)",
-        &["bitfields-small", VALUES],
+        &["kernel.reported.headers", "bitfields-small", VALUES],
     ),
     runs(
         11,
         "bt 2801, 1990",
         "ip_rcv(skb->pkt_type, skb->ip_summed)",
-        &["bitfields-small", "the_kernel_prints_the_same_members_and_values"],
+        &[
+            "fixture.shapes.members.bitfields",
+            "bitfields-small",
+            "the_kernel_prints_the_same_members_and_values",
+        ],
     ),
     runs(
         12,
         "bt 1580",
         "ip_rcv(skb->ip_summed == 1)",
-        &["bitfields", ORACLE],
+        &["fixture.shapes.members.bitfields", "bitfields", ORACLE],
     ),
     runs(
         13,
@@ -224,7 +236,12 @@ const CASES: [Case; 34] = [
         26,
         "bt 3465",
         "ip_rcv(skb->head[0])",
-        &["array-constant", "typed_pointers_in_every_use"],
+        &[
+            "fixture.reported.pointer_index",
+            "kernel.reported.headers",
+            "array-constant",
+            "typed_pointers_in_every_use",
+        ],
     ),
     runs(
         27,
@@ -274,13 +291,13 @@ const CASES: [Case; 34] = [
         43,
         "bt 3802",
         "do_sys_openat2(filename == \"/etc/passwd\", filename:us)",
-        &["user-string", VALUES],
+        &["kernel.reported.user_string", "user-string", VALUES],
     ),
     runs(
         44,
         "bt 1694, 2248",
         "tcp_connect(ntohs(sk->__sk_common.skc_dport), sk->__sk_common.skc_daddr == ip(\"127.0.0.1\"))",
-        &["addresses_are_compared_byte_for_byte"],
+        &["kernel.reported.headers", "addresses_are_compared_byte_for_byte"],
     ),
     runs(
         46,
@@ -392,7 +409,7 @@ const ELSEWHERE: [(u32, &str, &[&str]); 18] = [
     (
         51,
         "bcc 4104: `info` of a function that isn't there",
-        &["command.no_function"],
+        &["command.no_function", "command.misspelt_function"],
     ),
     (
         52,

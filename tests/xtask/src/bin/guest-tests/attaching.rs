@@ -22,6 +22,10 @@ const LARGE: usize = 100;
 const KPROBES: &str = "/sys/kernel/debug/kprobes/list";
 const TRAMPOLINES: &str = "/sys/kernel/tracing/enabled_functions";
 
+/// More functions than a thousand on each kernel, however they are called, counted by their names.
+const THOUSANDS: &str =
+    "tcp_*,udp_*,inet*,ip_*,ip6*,sock_*,sk_*,skb_*,dev_*,net*,__tcp*,__ip*,__sk*(count(), by(func))";
+
 pub(crate) fn cases() -> Vec<Case> {
     let own = |name: &str, query: &str, work| Case::new(&format!("attaching.{name}"), query, Work::Own(work));
     let ends = |name: &str, query: &str, says| {
@@ -36,6 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
             "__x64_sys_sched_yield,__x64_sys_getppid(count(), by(func))",
             by_name,
         ),
+        own("thousands", THOUSANDS, thousands).needs(Need::KprobeMulti),
         own("features", "", features),
         own("alias", "__x64_sys_getegid()", alias),
         own("list_of_any", "__x64_sys_getegid,vfs_open()", list_of_any),
@@ -140,7 +145,7 @@ fn by_name(guest: &Guest, query: &str) -> Result<()> {
         for _ in 0..3 {
             std::thread::yield_now();
         }
-        std::os::unix::process::parent_id();
+        let _ = std::os::unix::process::parent_id();
         tool.interrupt()?;
         let ended = tool.finish()?;
         let rows: Vec<&str> = ended
@@ -157,6 +162,45 @@ fn by_name(guest: &Guest, query: &str) -> Result<()> {
             "by {attach}:\n{}\n{}",
             ended.stdout,
             ended.stderr
+        );
+    }
+    Ok(())
+}
+
+/// More than a thousand functions through one link: each call of this process is counted where it belongs.
+fn thousands(guest: &Guest, query: &str) -> Result<()> {
+    const WRITES: usize = 7;
+    let pid = std::process::id().to_string();
+    let mut tool = start(guest, &["-v", "--format", "json", "--force", "-p", &pid, query])?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut from = TcpStream::connect(listener.local_addr()?)?;
+    let (mut to, _) = listener.accept()?;
+    for _ in 0..WRITES {
+        from.write_all(b"four")?;
+        to.read_exact(&mut [0; 4])?;
+    }
+    tool.interrupt()?;
+    let ended = tool.finish()?;
+    let said = &ended.stderr;
+    ensure!(ended.status.success(), "it ended with {}\n{said}", ended.status);
+    let attached = said.lines().find(|line| line.starts_with("attached: "));
+    // By trampolines or fprobes, and by kprobes for those that these don't take.
+    let parts = attached.into_iter().flat_map(|line| line.split(" at ").skip(1));
+    let functions: usize = parts
+        .filter_map(|part| part.split(' ').next()?.parse::<usize>().ok())
+        .sum();
+    ensure!(functions > 1000, "only {functions} functions\n{said}");
+    for (function, calls) in [
+        ("tcp_sendmsg", WRITES),
+        ("tcp_recvmsg", WRITES),
+        ("tcp_v4_connect", 1),
+        ("inet_listen", 1),
+    ] {
+        let row = format!(r#""keys":{{"func":"{function}"}},"values":{{"count()":{calls}}}"#);
+        ensure!(
+            ended.stdout.matches(&row).count() == 1,
+            "no row {row} in\n{}\n{said}",
+            ended.stdout
         );
     }
     Ok(())
@@ -212,7 +256,7 @@ fn number_text(line: &str, before: &str, after: &str) -> Option<f64> {
 }
 
 /// From which version on `features` has to say yes, on the kernels of the matrix.
-const FEATURES: [(&str, (u32, u32)); 18] = [
+const FEATURES: [(&str, (u32, u32)); 24] = [
     ("privileges", (0, 0)),
     ("fsession", (7, 2)),
     ("fentry and fexit", (5, 5)),
@@ -230,6 +274,12 @@ const FEATURES: [(&str, (u32, u32)); 18] = [
     ("uprobes", (0, 0)),
     ("ring buffer", (5, 8)),
     ("bpf_get_attach_cookie", (5, 15)),
+    ("bpf_get_stack", (4, 18)),
+    ("bpf_get_func_ip", (5, 15)),
+    ("bpf_get_func_arg", (5, 17)),
+    ("bpf_get_func_arg_cnt", (5, 17)),
+    ("bpf_get_func_ret", (5, 17)),
+    ("bpf_loop", (5, 17)),
     ("bpf_get_current_task_btf", (5, 11)),
     ("typed integer pointers", (5, 17)),
 ];

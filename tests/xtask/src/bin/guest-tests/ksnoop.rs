@@ -92,6 +92,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend([
         ends("command.help", "help", 0, &["--pages", "trace", "info", "list"]),
         ends("command.no_function", "info", 2, &["no_such_function"]).query("no_such_function"),
+        ends("command.misspelt_function", "info", 2, &["did you mean vfs_open"]).query("vfs_opeen"),
         ends("command.info_tracepoint", "info", 0, &["sched_switch("]).query("tp:sched_switch"),
         ends(
             "command.info_varargs",

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use anyhow::{Context, Result, ensure};
 
-use super::traffic::tcp_send;
+use super::traffic::{datagrams, open_three, tcp_send};
 use crate::case::{Case, Scope, Work};
 use crate::want::{Is, Want};
 
@@ -47,6 +47,46 @@ pub(super) fn reported(cases: &mut Vec<Case>) {
         clones,
     );
     add("eight_arguments", WINDOW, connects);
+    add(
+        "user_string",
+        "do_sys_openat2(filename == \"/etc/hosts\", filename, filename[5])",
+        opens_by_name,
+    );
+    add(
+        "headers",
+        "ip_rcv(skb->len == 1262, skb->head[skb->network_header], ((struct iphdr *)skb->data)->version == 4, \
+         ((struct iphdr *)skb->data)->ihl, ntohs(((struct iphdr *)skb->data)->tot_len), \
+         ((struct iphdr *)skb->data)->daddr == ip(\"127.0.0.1\"))",
+        headers,
+    );
+}
+
+/// The name is in this process's memory.
+fn opens_by_name() -> Result<Vec<Want>> {
+    open_three()?;
+    let name = ["(char *)".to_owned(), "\"/etc/hosts\"".to_owned()];
+    Ok(vec![
+        Want::new("do_sys_openat2")
+            .with("filename", Is::Has(name.to_vec()))
+            .int("filename[5]", "char", i128::from(b'h')),
+    ])
+}
+
+/// A datagram that is received is an IPv4 header of 20 bytes, the UDP header, and what was sent.
+fn headers() -> Result<Vec<Want>> {
+    datagrams(&[100, SEGMENT])?;
+    Ok(vec![
+        Want::new("ip_rcv")
+            .int("skb->len", "unsigned int", 1262)
+            .int("skb->head[skb->network_header]", "unsigned char", 0x45)
+            .int("((struct iphdr *)skb->data)->version", "__u8", 4)
+            .int("((struct iphdr *)skb->data)->ihl", "__u8", 5)
+            .int("ntohs(((struct iphdr *)skb->data)->tot_len)", "u16", 1262)
+            .with(
+                "((struct iphdr *)skb->data)->daddr",
+                Is::Has(vec!["127.0.0.1".to_owned()]),
+            ),
+    ])
 }
 
 fn nodelay() -> Result<()> {

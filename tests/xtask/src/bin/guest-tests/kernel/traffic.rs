@@ -45,6 +45,12 @@ impl Udp {
     }
 }
 
+/// Datagrams with so many bytes each, sent and received.
+pub(super) fn datagrams(payloads: &[usize]) -> Result<()> {
+    let udp = Udp::new()?;
+    payloads.iter().try_for_each(|payload| udp.send(*payload))
+}
+
 fn length(payload: usize) -> i128 {
     // Sizes here are a few thousand at most.
     i128::try_from(payload + HEADERS).unwrap_or(i128::MAX)
