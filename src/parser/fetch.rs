@@ -15,6 +15,11 @@ pub(crate) const REGISTER: &str = "reg";
 /// The function that stands for a constant to be shown.
 pub(crate) const IMMEDIATE: &str = "imm";
 
+/// The functions for data of this CPU, and the kernel's array of where that is: its address is asked for with each of them.
+pub(crate) const THIS_CPU_PTR: &str = "this_cpu_ptr";
+pub(crate) const THIS_CPU_READ: &str = "this_cpu_read";
+pub(crate) const PER_CPU_OFFSETS: &str = "__per_cpu_offset";
+
 /// A distance before a parenthesis.
 pub(super) struct Offset {
     sign: BinaryOp,
@@ -236,6 +241,9 @@ pub fn symbols(query: &Query) -> Vec<String> {
     while let Some(expr) = left.pop() {
         match &expr.kind {
             ExprKind::Call { func, args } => {
+                if matches!(func.node.as_str(), THIS_CPU_PTR | THIS_CPU_READ) {
+                    names.push(PER_CPU_OFFSETS.to_owned());
+                }
                 for arg in args {
                     match arg {
                         Arg::Expr(Expr {

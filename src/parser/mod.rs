@@ -33,7 +33,7 @@ mod tests;
 
 pub use dump::dump;
 pub use fetch::symbols;
-pub(crate) use fetch::{ADDRESS_OF, IMMEDIATE, REGISTER};
+pub(crate) use fetch::{ADDRESS_OF, IMMEDIATE, PER_CPU_OFFSETS, REGISTER, THIS_CPU_PTR, THIS_CPU_READ};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::span::Span;

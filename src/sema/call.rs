@@ -7,13 +7,13 @@ use super::{R, Sema};
 use crate::ctype::CType;
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast::{self, Arg};
-use crate::parser::{ADDRESS_OF, IMMEDIATE, REGISTER};
+use crate::parser::{ADDRESS_OF, IMMEDIATE, REGISTER, THIS_CPU_PTR, THIS_CPU_READ};
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::typed::ExprKind;
 
 /// Every built-in function with how it is called.
-const FUNCTIONS: [(&str, &str); 22] = [
+const FUNCTIONS: [(&str, &str); 24] = [
     ("sizeof", "sizeof(x)"),
     ("offsetof", "offsetof(type, member)"),
     ("container_of", "container_of(pointer, type, member)"),
@@ -28,6 +28,8 @@ const FUNCTIONS: [(&str, &str); 22] = [
     ("ip", "ip(\"10.0.0.1\")` or `ip(\"fe80::1\")"),
     ("mac", "mac(\"02:00:5e:10:00:01\")"),
     ("is_err", "is_err(pointer)"),
+    (THIS_CPU_PTR, "this_cpu_ptr(pointer)"),
+    (THIS_CPU_READ, "this_cpu_read(pointer)"),
     ("entry", "entry(x)"),
     ("exit", "exit(x)"),
     ("ntohs", "ntohs(x)"),
@@ -111,6 +113,14 @@ impl Sema<'_> {
             },
             IMMEDIATE => match args {
                 [Arg::Expr(constant)] => self.immediate(constant, span),
+                _ => self.wrong_arguments(func, args, span),
+            },
+            THIS_CPU_PTR => match args {
+                [Arg::Expr(pointer)] => Ok(Operand::Value(self.this_cpu_ptr(pointer, span)?)),
+                _ => self.wrong_arguments(func, args, span),
+            },
+            THIS_CPU_READ => match args {
+                [Arg::Expr(pointer)] => self.this_cpu_read(pointer, span),
                 _ => self.wrong_arguments(func, args, span),
             },
             "ip" | "mac" => self.address_call(func, args, span),

@@ -19,6 +19,7 @@ mod items;
 mod keys;
 mod layout;
 mod name;
+mod percpu;
 mod phases;
 mod place;
 mod pointer;

@@ -18,6 +18,8 @@ const JIFFIES: u64 = 0xffff_ffff_8260_6000;
 fn types() -> Types {
     let mut types = mini_kernel();
     types.set_address("jiffies", JIFFIES);
+    types.set_address("runqueues", 0x2f000);
+    types.set_address("__per_cpu_offset", JIFFIES + 0x1000);
     types
 }
 
@@ -133,6 +135,14 @@ const EXPRESSIBLE: &[(&str, &str)] = &[
         "vfs_read(%ax, %bx, %cx, %dx, %si, %di, %bp, %sp, %r8, %r9, %r10, %r11, %r12, %r13, %r14, %r15, %ip, %orig_ax, %cs, %flags, %ss)",
     ),
     ("r vfs_read at return", "vfs_read(exit(%ax), $retval)"),
+    (
+        "p vfs_read this_cpu_read(@runqueues)",
+        "vfs_read(this_cpu_read(@runqueues), this_cpu_read(@runqueues+8):u32)",
+    ),
+    (
+        "p vfs_read +8(this_cpu_ptr($arg1))",
+        "vfs_read(+8(this_cpu_ptr($arg1)), this_cpu_ptr(file)->f_flags)",
+    ),
 ];
 
 #[test]

@@ -1,8 +1,10 @@
 //! Strings, patterns, addresses and lengths: programs run over made-up memory, and what they decide and copy is compared with
 //! what a few lines of plain code say. Patterns and texts are random with a fixed seed.
 
+use ksnoop_jit::compile;
 use ksnoop_jit::display::{Layout as Style, NoSymbols, Options, Printer};
 use ksnoop_jit::ir::generate::Rng;
+use ksnoop_jit::sema::Limits;
 use ksnoop_jit::types::Types;
 use ksnoop_jit::types::testing::{Builder, Layout, types_of};
 use ksnoop_jit::wire::{self, RecordLayout};
@@ -549,4 +551,39 @@ fn a_string_that_fills_its_length_may_go_on() {
             assert!(text.contains(&format!("={shown})")), "{query}: {text}");
         }
     }
+}
+
+/// What lies at a per-CPU pointer is another thing on each CPU.
+#[test]
+fn data_of_this_cpu() {
+    let mut world = World::new();
+    let cpu = u64::from(moment(&mut Rng::new(1)).cpu);
+    let distance: u64 = 0x7_3000;
+    let data = 64 * 8;
+    world.text = vec![0xee; data];
+    world.text[8 * cpu as usize..][..8].copy_from_slice(&distance.to_le_bytes());
+    world.text.extend(b"here\0and more");
+    let pointer = (text() + data as u64).wrapping_sub(distance);
+    world.args[1] = pointer;
+    world.types.set_address("__per_cpu_offset", text());
+    world.types.set_address("a_symbol", pointer);
+    let ran = world.run(
+        "look(str(this_cpu_ptr(s)), this_cpu_read(s), this_cpu_read(@a_symbol):u32, this_cpu_ptr(s)[5], this_cpu_read(@a_symbol+5):u8, \
+         *(u32 *)this_cpu_ptr(kaddr(\"a_symbol\")))",
+    );
+    let shown = ran.text(&world.types);
+    for part in [
+        "str(this_cpu_ptr(s))=\"here\"",
+        "this_cpu_read(s)='h'",
+        "this_cpu_read(@a_symbol)=1701995880",
+        "this_cpu_ptr(s)[5]='a'",
+        "this_cpu_read(@a_symbol+5)=97",
+        "*(u32 *)this_cpu_ptr(kaddr(\"a_symbol\"))=1701995880",
+    ] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    // The symbol without which nobody knows where that is.
+    let types = types();
+    let told = compile::understand("look(this_cpu_read(s))", &types, Limits::default());
+    assert!(told.is_err_and(|diags| diags[0].message.contains("where the data of this CPU is")));
 }

@@ -52,6 +52,12 @@ pub(crate) fn cases() -> Vec<Case> {
             symbols,
         ),
         own(
+            "this_cpu",
+            "do_sys_openat2(cpu, run=((struct rq *)this_cpu_ptr(kaddr(\"runqueues\")))->cpu, \
+             runs=((struct rq *)this_cpu_ptr(kaddr(\"runqueues\")))->curr->pid, me=task->pid)",
+            this_cpu,
+        ),
+        own(
             "fetch.registers",
             "do_sys_openat2(a=%di:s32, b=+0(%si):ustring, c=%si, d=$arg2:x, e=+0(%dx):b2@0/64, f=+4(%dx):b1@0/8, \
              g=\\-5:s64, h=\\\"a text\", i=%ip:symbol)",
@@ -429,6 +435,34 @@ fn symbols(guest: &Guest, query: &str) -> Result<()> {
             value.is_some_and(|value| value.text.ends_with(&want)),
             "{label} is {value:?}, not {want}"
         );
+    }
+    Ok(())
+}
+
+/// The scheduler's data of a CPU say which it is and what runs there.
+fn this_cpu(guest: &Guest, query: &str) -> Result<()> {
+    for attach in ["auto", "kprobe"] {
+        for cpu in ["0", "1"] {
+            let mut tool = start(guest, &["-v", "--attach", attach, query])?;
+            let pid = opens_on(cpu)?;
+            tool.wait_output(|text| has(text, pid));
+            let (events, ended) = ended(tool)?;
+            let event = events
+                .iter()
+                .find(|event| event.pid == pid)
+                .with_context(|| format!("no event\n{}", ended.stderr))?;
+            let value = |label: &str| {
+                let found = event.values.iter().find(|value| value.label == label);
+                found
+                    .and_then(|value| value.text.rsplit(')').next())
+                    .unwrap_or_default()
+            };
+            ensure!(
+                value("run") == cpu && value("cpu") == cpu && value("runs") == value("me"),
+                "by {attach} on CPU {cpu}: {:?}",
+                event.values
+            );
+        }
     }
     Ok(())
 }
