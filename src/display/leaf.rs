@@ -141,6 +141,7 @@ pub(super) fn fault_cause(out: &mut String, step: &str, address: u64) {
     let _ = match (address, err_ptr(address)) {
         (0, _) => out.write_str("NULL"),
         (1..PAGE, _) => write!(out, "a bad address {address:#x} (NULL plus an offset)"),
+        (PAGE..USER_END, _) => write!(out, "a bad address {address:#x} (in user memory)"),
         (_, Some(number)) => {
             write(out, &Leaf::ErrPtr(number));
             Ok(())
@@ -181,6 +182,8 @@ pub(super) const TRUNCATED: &str = "<truncated record>";
 
 /// Addresses below this are members of NULL; numbers up to it are errors (the kernel's `MAX_ERRNO` is 4095).
 const PAGE: u64 = 4096;
+/// Where the addresses of processes end (TASK_SIZE_MAX, arch/x86/include/asm/page_64.h; elsewhere they go on a bit).
+const USER_END: u64 = 1 << 47;
 
 /// Appends what comes after the bytes that are shown.
 pub(super) fn rest(out: &mut String, shown: &[u8], tail: Tail) -> std::fmt::Result {

@@ -176,11 +176,11 @@ fn bad_pointers_and_faults() {
     }
     assert_eq!(
         show(TEXT, EFAULT, 0x5e_b300),
-        format!("{own}*(0x5eb300)\n <fault: sk->skb is a bad address 0x5eb300>\n)")
+        format!("{own}*(0x5eb300)\n <fault: sk->skb is a bad address 0x5eb300 (in user memory)>\n)")
     );
     assert_eq!(
         show(Layout::Compact, EFAULT, 0x5e_b300),
-        "(sk->skb=0x5eb300 <fault: sk->skb is a bad address 0x5eb300>)"
+        "(sk->skb=0x5eb300 <fault: sk->skb is a bad address 0x5eb300 (in user memory)>)"
     );
     // A step before it failed.
     assert_eq!(show(TEXT, 1, 0), format!("{own}\n <fault: sk is NULL>\n)"));

@@ -49,7 +49,7 @@ pub(super) fn reported(cases: &mut Vec<Case>) {
     add("eight_arguments", WINDOW, connects);
     add(
         "user_string",
-        "do_sys_openat2(filename == \"/etc/hosts\", filename, filename[5])",
+        "do_sys_openat2(filename == \"/etc/hosts\", filename, user(filename)[5])",
         opens_by_name,
     );
     add(
@@ -68,7 +68,7 @@ fn opens_by_name() -> Result<Vec<Want>> {
     Ok(vec![
         Want::new("do_sys_openat2")
             .with("filename", Is::Has(name.to_vec()))
-            .int("filename[5]", "char", i128::from(b'h')),
+            .int("user(filename)[5]", "char", i128::from(b'h')),
     ])
 }
 
@@ -81,7 +81,11 @@ fn headers() -> Result<Vec<Want>> {
             .int("skb->head[skb->network_header]", "unsigned char", 0x45)
             .int("((struct iphdr *)skb->data)->version", "__u8", 4)
             .int("((struct iphdr *)skb->data)->ihl", "__u8", 5)
-            .int("ntohs(((struct iphdr *)skb->data)->tot_len)", "u16", 1262)
+            .int(
+                "ntohs(((struct iphdr *)skb->data)->tot_len)",
+                "short unsigned int",
+                1262,
+            )
             .with(
                 "((struct iphdr *)skb->data)->daddr",
                 Is::Has(vec!["127.0.0.1".to_owned()]),
