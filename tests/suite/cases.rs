@@ -317,7 +317,12 @@ const ELSEWHERE: [(u32, &str, &[&str]); 18] = [
     (
         28,
         "ply, bt 2403: a helper that the kernel lacks",
-        &["kernel.newer_helper", "kernel.set"],
+        &[
+            "kernel.newer_helper",
+            "kernel.set",
+            "refused.kprobe_multi",
+            "refused.fsession",
+        ],
     ),
     (
         31,

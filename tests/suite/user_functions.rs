@@ -200,6 +200,56 @@ fn a_pattern_takes_the_functions_that_the_query_fits() {
     assert!(said.contains("`nowhere` is not known here"), "{said}");
 }
 
+/// Functions of one prototype share their programs, and each event says which of them it is.
+#[test]
+fn functions_that_share_programs_are_told_apart() {
+    if skipped(unable()) || skipped(without("gcc", &["-gbtf"], "x.c")) {
+        return;
+    }
+    const ALIKE: &str = r#"
+#define FUNCTION __attribute__((noinline, noclone)) int
+FUNCTION fn_one(int a) { __asm__ volatile(""); return a + 1; }
+FUNCTION fn_two(int a) { __asm__ volatile(""); return a + 2; }
+FUNCTION fn_six(int a) { __asm__ volatile(""); return a + 6; }
+int main(void) { return fn_one(10) + fn_two(20) + fn_one(30) + fn_six(40) < 0; }
+"#;
+    let folder = Folder::new("alike");
+    let path = gcc(&folder.0, ALIKE, "alike", &["-gbtf", "-O1"])
+        .display()
+        .to_string();
+    let target = format!("uprobe:{path}:fn_*");
+    let traced = trace(&folder.0, &path, &[&format!("{target}(func, a, return > 0)")]);
+    assert_eq!(
+        traced.events,
+        [
+            "fn_one(func=\"fn_one\", a=10) = 11",
+            "fn_two(func=\"fn_two\", a=20) = 22",
+            "fn_one(func=\"fn_one\", a=30) = 31",
+            "fn_six(func=\"fn_six\", a=40) = 46"
+        ]
+    );
+    let out = tool(&[
+        "-c",
+        &path,
+        "--format",
+        "json",
+        &format!("{target}(count(), sum(a), by(func))"),
+    ]);
+    let rows: Vec<String> = String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter_map(|line| Some(line.split_once("\"keys\":")?.1.to_string()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            r#"{"func":"fn_one"},"values":{"count()":2,"sum(a)":40}}"#,
+            r#"{"func":"fn_six"},"values":{"count()":1,"sum(a)":40}}"#,
+            r#"{"func":"fn_two"},"values":{"count()":1,"sum(a)":20}}"#,
+        ],
+        "{out:?}"
+    );
+}
+
 /// Two units with a function of one name and their own types of it.
 const TWINS: [(&str, &str); 2] = [
     (
