@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<u32>,
     /// Only tasks whose name matches this pattern
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) comm: Option<String>,
     /// Only tasks in this cgroup (version 2), or below it
     #[arg(long, value_name = "PATH")]

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use clap::CommandFactory;
 use ksnoop_jit::search::Search;
-use ksnoop_jit::suggest::nearest;
+use ksnoop_jit::suggest::{nearest, nearest_function};
 use ksnoop_jit::types::{NameKind, Types};
 use ksnoop_jit_runtime as runtime;
 use runtime::caps::helper;
@@ -19,24 +19,24 @@ use crate::{Failure, add_module, complain, list_programs, open_types};
 pub(crate) use info::info;
 
 fn not_found(types: &Types, name: &str, tracepoint: bool) {
-    if !tracepoint && types.tracepoint_proto(name).is_some() {
-        complain(&format!(
-            "ksnoop-jit: there is no function `{name}`, but a tracepoint: `tp:{name}`"
-        ));
-        return;
-    }
     let (what, all) = if tracepoint {
         ("tracepoint", types.tracepoints())
     } else {
         let functions = (0..types.module_count()).flat_map(|module| types.functions(module));
         ("function", functions.map(|(_, name)| name).collect())
     };
-    let near = nearest(name, all.iter().map(String::as_str));
-    let hint = if near.is_empty() {
+    let near = match tracepoint {
+        true => nearest(name, all.iter().map(String::as_str)),
+        false => nearest_function(name, &all),
+    };
+    let mut hint = if near.is_empty() {
         String::new()
     } else {
         format!("; did you mean {}?", near.join(" or "))
     };
+    if !tracepoint && types.tracepoint_proto(name).is_some() {
+        hint.push_str(&format!("; there is a tracepoint: `tp:{name}`"));
+    }
     complain(&format!(
         "ksnoop-jit: there is no {what} `{}`{hint}",
         name.escape_default()

@@ -127,6 +127,8 @@ pub fn families(
     let mut by_proto: BTreeMap<(u16, TypeId), Option<usize>> = BTreeMap::new();
     // Where it depends on their names, too, they are typed one by one.
     let mut by_name = false;
+    // For each warning whose it is, and how many prototypes more it is about.
+    let mut more: Vec<(String, usize)> = Vec::new();
     for func in functions {
         let module = func.id.module;
         let proto = (module, types.proto_of(func.id));
@@ -151,8 +153,18 @@ pub fn families(
         };
         by_name |= resolved.by_name;
         for warning in resolved.warnings {
-            if !made.warnings.contains(&warning) {
-                made.warnings.push(warning);
+            // The same of several prototypes is told once: only their types differ.
+            let place = (warning.code, warning.span);
+            match made
+                .warnings
+                .iter()
+                .position(|other| (other.code, other.span) == place)
+            {
+                Some(index) => more[index].1 += 1,
+                None => {
+                    more.push((func.name.clone(), 0));
+                    made.warnings.push(warning);
+                }
             }
         }
         let typed = resolved.query;
@@ -183,6 +195,15 @@ pub fn families(
             }
         };
         by_proto.insert(proto, Some(family));
+    }
+    let several = by_proto.len() > 1;
+    for (warning, (name, others)) in made.warnings.iter_mut().zip(more).filter(|_| several) {
+        let others = match others {
+            0 => String::new(),
+            1 => ", and one more prototype".to_string(),
+            n => format!(", and {n} more prototypes"),
+        };
+        warning.notes.push(format!("that is `{name}`{others}"));
     }
     match first_unfit {
         Some(probe) if made.families.is_empty() => {

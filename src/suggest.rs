@@ -45,6 +45,39 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .collect()
 }
 
+/// The at most three functions that were probably meant by a name that none has. What the kernel's macros make of a name comes first:
+/// `kmalloc` is `kmalloc_noprof` since 6.10 (include/linux/alloc_tag.h), a system call is `__x64_sys_NAME`.
+pub fn nearest_function<'a>(name: &str, functions: &'a [String]) -> Vec<&'a str> {
+    let call = name.strip_prefix("sys_").unwrap_or(name);
+    let made = [
+        format!("{name}_noprof"),
+        format!("__x64_sys_{call}"),
+        format!("__arm64_sys_{call}"),
+    ];
+    let mut found: Vec<&str> = Vec::new();
+    for made in &made {
+        found.extend(
+            functions
+                .iter()
+                .find(|function| *function == made)
+                .map(String::as_str),
+        );
+    }
+    for near in nearest(name, functions.iter().map(String::as_str)) {
+        if !found.contains(&near) {
+            found.push(near);
+        }
+    }
+    found.truncate(3);
+    found
+}
+
+/// The number of letters that are inserted, dropped, changed or swapped with their neighbour between two names, if it is at most `limit`; case
+/// counts for nothing.
+pub fn edits(a: &str, b: &str, limit: usize) -> Option<usize> {
+    Distance::new(a.to_ascii_lowercase().as_bytes()).within(b.as_bytes(), limit)
+}
+
 fn sorted_words(name: &str) -> Vec<&str> {
     let mut words: Vec<&str> = name.split('_').collect();
     words.sort_unstable();
@@ -123,6 +156,22 @@ mod tests {
         assert_eq!(nearest("", names), [""; 0]);
         assert_eq!(nearest("aa", ["ad", "ab", "ac", "ab", "ae"]), ["ab", "ac", "ad"]);
         assert_eq!(nearest("aa", ["ae", "ad", "ac", "ab"]), ["ab", "ac", "ad"]);
+    }
+
+    #[test]
+    fn functions_that_macros_rename() {
+        let all = [
+            "__alloc",
+            "__kmalloc_noprof",
+            "__x64_sys_openat",
+            "io_openat",
+            "path_openat",
+        ]
+        .map(str::to_string);
+        assert_eq!(nearest_function("__kmalloc", &all)[0], "__kmalloc_noprof");
+        assert_eq!(nearest_function("openat", &all)[0], "__x64_sys_openat");
+        assert_eq!(nearest_function("sys_openat", &all)[0], "__x64_sys_openat");
+        assert_eq!(nearest_function("io_openta", &all), ["io_openat"]);
     }
 
     #[test]

@@ -447,10 +447,27 @@ fn misplaced_format(i: Tokens<'_>, inside: Inside) -> Diagnostic {
         .help(help)
 }
 
+/// `(STRUCT,MEMBER)p`, as the kernel's probe events have it: what that is in C.
+fn container(i: Tokens<'_>) -> Option<String> {
+    let (outer, member) = (i.before(), i.after());
+    let close = member.after();
+    let pointer = close.after();
+    let names = [outer.name(), member.name(), pointer.name()];
+    (close.is(Punct::RParen) && names.iter().all(|name| !name.is_empty())).then(|| {
+        format!(
+            "what a member is in is `container_of({}, struct {}, {})`",
+            names[2], names[0], names[1]
+        )
+    })
+}
+
 fn comma(i: Tokens<'_>, inside: Inside) -> Diagnostic {
     let error =
         |message| Diagnostic::error(Code::CommaOperator, i.span(), message).label("not expected here");
     match inside {
+        Inside::Parentheses(open) if let Some(help) = container(i) => error("there is no comma operator")
+            .secondary(open, "not closed yet")
+            .help(help),
         Inside::Parentheses(open) => error("there is no comma operator")
             .secondary(open, "not closed yet")
             .help("each item is an expression of its own; maybe a `)` is missing before the comma"),

@@ -105,7 +105,7 @@ impl Class {
 fn function(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> {
     if let [kind, ..] = parts
         && parts.len() > 1
-        && let Some(help) = foreign_kind(&kind.node)
+        && let Some(help) = foreign_kind(&kind.node, parts.last().map_or("", |name| name.node.as_str()))
     {
         let message = format!("`{}:` is not a kind of target", kind.node);
         return error(
@@ -113,7 +113,7 @@ fn function(parts: &[Ident], span: Span) -> Result<TargetKind, Box<Diagnostic>> 
             kind.span,
             &message,
             "not known here",
-            help,
+            &help,
         );
     }
     match parts {
@@ -501,6 +501,10 @@ fn bad_character(c: char, from: &str, place: Span, what: &str) -> Diagnostic {
             diagnostic.help("leave the quotes out, or put them around the whole name of a file or of a function in it; those that the shell needs go around the whole query")
         }
         ',' | ';' => diagnostic.help("write each query as an argument of its own"),
+        '|' | '{' if lists(from) => {
+            diagnostic.help("several functions are a list: `tcp_sendmsg,tcp_recvmsg(sk)`, or a pattern: `tcp_*(sk)`")
+        }
+        '%' => diagnostic.help("a function's return is asked for by what is shown: `FUNC(return)`"),
         '=' | '<' | '>' | '!' | '&' | '|' => {
             diagnostic.help("a condition goes after the target: `FUNC if arg == 1`")
         }
@@ -509,6 +513,17 @@ fn bad_character(c: char, from: &str, place: Span, what: &str) -> Diagnostic {
         }
         '{' => diagnostic.help("what to show goes between parentheses: `FUNC(arg, arg->member)`"),
         _ => diagnostic,
+    }
+}
+
+/// Whether this is how shells and regular expressions write several names.
+fn lists(from: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match from.strip_prefix('{') {
+        Some(inside) => inside
+            .split_once('}')
+            .is_some_and(|(names, _)| names.contains(',') && names.chars().all(|c| word(c) || c == ',')),
+        None => from[1..].starts_with(word),
     }
 }
 
@@ -542,15 +557,17 @@ fn too_many<T>(parts: &[Ident], most: usize, form: &str, span: Span) -> Result<T
 }
 
 /// What other tracers write before a colon. No kernel module has one of these names.
-fn foreign_kind(word: &str) -> Option<&'static str> {
+fn foreign_kind(word: &str, rest: &str) -> Option<String> {
     Some(match word {
         "k" | "kprobe" | "kr" | "kretprobe" | "fentry" | "fexit" | "kfunc" | "kretfunc" | "p" | "r" | "f" => {
-            "name the function alone; show `return` to see its return, as in `tcp_sendmsg(return)`"
+            format!("name the function alone: `{rest}`; its return is seen by `{rest}(return)`")
         }
         "t" | "tracepoint" | "rawtracepoint" | "raw_tracepoint" | "rt" => {
-            "write `tp:GROUP:EVENT` or `tp:EVENT`"
+            "write `tp:GROUP:EVENT` or `tp:EVENT`".to_owned()
         }
-        "u" | "ur" | "uretprobe" => "write `uprobe:BINARY:SYMBOL`; show `return` to see its return",
+        "u" | "ur" | "uretprobe" => {
+            "write `uprobe:BINARY:SYMBOL`; show `return` to see its return".to_owned()
+        }
         _ => return None,
     })
 }

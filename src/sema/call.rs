@@ -170,6 +170,9 @@ impl Sema<'_> {
                     format!("there is no function `{name}`"),
                 )
                 .label("a query can't call functions of the kernel, and this is no built-in one");
+                if let Some(instead) = super::foreign::function(name) {
+                    return self.report(diag.help(instead));
+                }
                 let known = FUNCTIONS.iter().chain(&aggregate::FUNCTIONS).chain(&STACKS);
                 let near = nearest(name, known.map(|(name, _)| *name));
                 if let Some(near) = near.first() {

@@ -222,6 +222,11 @@ impl Sema<'_> {
         }
     }
 
+    /// Whether it is a string by itself, or can be compared with one.
+    pub(super) fn is_text_like(&self, operand: &Operand) -> bool {
+        is_text(operand) || self.is_letters(operand) || self.is_letter_pointer(operand)
+    }
+
     fn is_letter_pointer(&self, operand: &Operand) -> bool {
         let ty = match operand {
             Operand::Value(expr) => &expr.ty,

@@ -83,6 +83,53 @@ impl Sema<'_> {
         );
     }
 
+    /// A number as people write it beside one in network order: nearly always its bytes are to be swapped.
+    pub(super) fn warn_byte_order(
+        &mut self,
+        op_span: Span,
+        (lhs, a): (&ast::Expr, &Operand),
+        (rhs, b): (&ast::Expr, &Operand),
+    ) {
+        for (number, literal) in [(a, rhs), (b, lhs)] {
+            let ast::ExprKind::Int(written) = &literal.kind else {
+                continue;
+            };
+            let ty = match number {
+                Operand::Value(expr) => &expr.ty,
+                Operand::Place(place) => &place.ty,
+                Operand::Str(..)
+                | Operand::Comm(_)
+                | Operand::Func(_)
+                | Operand::Address(_)
+                | Operand::Sized(_)
+                | Operand::Symbol(_) => continue,
+            };
+            let name = spell(self.types, ty);
+            let value = written.value;
+            let (swap, swapped) = match (name.as_str(), u16::try_from(value), u32::try_from(value)) {
+                ("__be16", Ok(value), _) => ("htons", u64::from(value.swap_bytes())),
+                ("__be32", _, Ok(value)) => ("htonl", u64::from(value.swap_bytes())),
+                ("__be64", _, _) => ("htonll", value.swap_bytes()),
+                _ => continue,
+            };
+            if swapped != value {
+                let text = literal.span.text(self.text);
+                self.warn(
+                    Diagnostic::warning(
+                        Code::TypeClash,
+                        op_span,
+                        format!("a `{name}` is in network order"),
+                    )
+                    .label("compared with a number as it is")
+                    .secondary(number.span(), "its bytes lie the other way round")
+                    .help(format!(
+                        "to compare with what {text} is on the wire, write `{swap}({text})`"
+                    )),
+                );
+            }
+        }
+    }
+
     /// The enums that something may be of; a constant's own type is `int`.
     fn enums_of(&self, written: &ast::Expr, operand: &Operand) -> Vec<TypeId> {
         let ty = match (operand, &written.kind) {

@@ -49,6 +49,9 @@ impl Sema<'_> {
                     diag = diag.note(note);
                 }
             }
+            if let Some(help) = self.chained(a, span).or_else(|| self.error_test(op, a, b)) {
+                diag = diag.help(help);
+            }
             self.warn(diag);
         } else if a == b && reads(a) && self.at_one_time() {
             let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
@@ -87,7 +90,18 @@ impl Sema<'_> {
             _ => return false,
         };
         if number == 0 && matches!(op, Relation::Lt | Relation::Ge) {
-            warn(self, op == Relation::Ge, "an address is not negative")
+            let always = op == Relation::Ge;
+            let mut diag = Diagnostic::warning(
+                Code::DecidedComparison,
+                span,
+                format!("this comparison is always {always}"),
+            )
+            .label("an address is not negative");
+            if let Some(help) = self.error_test(op, pointer, b) {
+                diag = diag.help(help);
+            }
+            self.warn(diag);
+            true
         } else if number == 0 && matches!(op, Relation::Eq | Relation::Ne) && self.never_null(pointer) {
             warn(
                 self,
@@ -97,6 +111,49 @@ impl Sema<'_> {
         } else {
             false
         }
+    }
+
+    /// `1 < x < 10`, which compares a truth value.
+    fn chained(&self, a: &Expr, span: Span) -> Option<String> {
+        let ExprKind::Compare { rhs, .. } = &a.kind else {
+            return None;
+        };
+        let rest = self.text.get(a.span.end as usize..span.end as usize)?;
+        // In parentheses it is meant.
+        (!rest.trim_start().starts_with(')')).then(|| {
+            format!(
+                "both hold if they are joined: `{} && {}{rest}`",
+                a.span.text(self.text),
+                rhs.span.text(self.text)
+            )
+        })
+    }
+
+    /// What asks whether an address, or a number that is as long, is an error: it is never below zero.
+    fn error_test(&self, op: Relation, value: &Expr, bound: &Expr) -> Option<String> {
+        let not = match op {
+            Relation::Lt => "",
+            Relation::Ge => "!",
+            Relation::Eq | Relation::Ne | Relation::Le | Relation::Gt => return None,
+        };
+        let long = match class(self.types, &value.ty) {
+            Class::Ptr(_) => true,
+            Class::Int { bytes, signed } => bytes == 8 && !signed,
+            Class::Void
+            | Class::Bool
+            | Class::Float
+            | Class::Composite(_)
+            | Class::Array { .. }
+            | Class::Func
+            | Class::Opaque => false,
+        };
+        let text = value.span.text(self.text);
+        (long && bound.constant() == Some(0)).then(|| {
+            format!(
+                "`{not}is_err({text})` is whether it is {}an error",
+                if not.is_empty() { "" } else { "not " }
+            )
+        })
     }
 
     /// Whether nothing says that parts are read at different times.

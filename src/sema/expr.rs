@@ -353,11 +353,18 @@ impl Sema<'_> {
             | BinaryOp::Gt
             | BinaryOp::Ge
             | BinaryOp::Match => {
-                let (a, b) = both(self.operand(lhs), self.operand(rhs))?;
+                let (a, b) = (self.operand(lhs), self.operand(rhs));
+                if let (Ok(text), Err(Reported)) = (&a, &b)
+                    && self.is_text_like(text)
+                {
+                    self.help_with_quotes(rhs);
+                }
+                let (a, b) = both(a, b)?;
                 if is_string_call(lhs) || is_string_call(rhs) {
                     return self.compare_strings(op, op_span, a, b, span);
                 }
                 self.warn_mixed_enums(op_span, (lhs, &a), (rhs, &b));
+                self.warn_byte_order(op_span, (lhs, &a), (rhs, &b));
                 self.compare(op, op_span, a, b, span)
             }
             BinaryOp::Mul => self.arithmetic(Arith::Mul, op_span, lhs, rhs, span),
@@ -464,6 +471,15 @@ impl Sema<'_> {
 
     fn cast(&mut self, ty: &ast::TypeName, operand: &ast::Expr, span: Span) -> R<Operand> {
         let to = self.type_name(ty);
+        if to.is_err()
+            && let ast::TypeBase::Named(name) = &ty.base
+            && ty.pointers == 0
+            && self.keywords_of(&name.node).contains(&"struct")
+            && let Some(help) = self.help_with_cast(&format!("struct {}", name.node), operand)
+            && let Some(diag) = self.diags.last_mut()
+        {
+            diag.help = vec![help];
+        }
         let inner = self.scalar(operand);
         let (to, inner) = (to?, inner?);
         match class(self.types, &to) {
@@ -490,7 +506,10 @@ impl Sema<'_> {
                         format!("nothing can be cast to `{name}` itself"),
                     )
                     .label("not a scalar type")
-                    .help(format!("cast to a pointer: `({name} *)`")),
+                    .help(
+                        self.help_with_cast(&name, operand)
+                            .unwrap_or_else(|| format!("cast to a pointer: `({name} *)`")),
+                    ),
                 )
             }
             Class::Void | Class::Float | Class::Array { .. } | Class::Func => {

@@ -14,6 +14,7 @@ mod decided;
 mod duration;
 mod expr;
 mod fetched;
+mod foreign;
 mod format;
 mod items;
 mod keys;

@@ -3,6 +3,7 @@
 
 use super::ctypes::{Class, class};
 use super::expr::{Operand, pointer_to, value};
+use super::foreign;
 use super::user::in_one_register;
 use super::{R, Sema};
 use crate::ctype::CType;
@@ -66,19 +67,25 @@ impl Sema<'_> {
                     .note(self.arguments_note()),
             );
         }
+        if let Some(instead) = foreign::value(name) {
+            return self.report(diag.help(instead));
+        }
         let known = self.params.iter().map(|p| p.name.as_str()).chain(BUILTINS);
         let mut near: Vec<String> = owned(nearest(name, known));
+        if let Some(member) = self.field_of_format(name) {
+            near = vec![member];
+        }
         if near.is_empty() {
             near = self.members_named(name);
         }
-        if near.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        {
+        if near.is_empty() && foreign::is_macro(name) {
             let constants = self.enum_constants();
             let errnos = errno::all().map(|(name, _)| name);
             near = owned(nearest(name, constants.iter().map(String::as_str).chain(errnos)));
+            near.retain(|constant| foreign::nearly(name, constant));
+            if near.is_empty() {
+                diag = diag.help("what a macro stands for is not in BTF: write the number");
+            }
         }
         if !near.is_empty() {
             let near: Vec<String> = near.iter().map(|n| format!("`{n}`")).collect();

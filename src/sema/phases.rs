@@ -57,10 +57,17 @@ impl Sema<'_> {
                     .secondary(func.span, "this asks for a value at entry"),
             );
         }
+        if let Some(at) = self.named_in(inner, &["entry", "exit"]) {
+            return self.report(
+                Diagnostic::error(Code::MisplacedCall, at, "a value is read at one moment")
+                    .label("asks for another one")
+                    .secondary(func.span, "this asks for one already"),
+            );
+        }
         Ok(inner)
     }
 
-    /// Where an expression mentions one of these built-ins.
+    /// Where an expression mentions one of these built-ins, or calls one of these functions.
     fn named_in(&self, expr: &ast::Expr, names: &[&str]) -> Option<Span> {
         let inside = |arg: &Arg| match arg {
             Arg::Expr(expr) => self.named_in(expr, names),
@@ -83,6 +90,7 @@ impl Sema<'_> {
                 then,
                 otherwise,
             } => of(cond).or_else(|| of(then)).or_else(|| of(otherwise)),
+            Ast::Call { func, .. } if names.contains(&func.node.as_str()) => Some(expr.span),
             Ast::Call { args, .. } => args.iter().find_map(inside),
             Ast::Int(_) | Ast::Char(_) | Ast::Str(_) | Ast::SizeofType(_) => None,
         }

@@ -55,6 +55,18 @@ impl Sema<'_> {
             (Operand::Str(literal, at), text) => (text, literal, at),
             (a, b) => return self.no_text(op_span, glob, &a, &b),
         };
+        if self.is_number(&text)
+            && literal.len() > 1
+            && let Ok(name) = std::str::from_utf8(&literal)
+            && !self.enum_constant(name).is_empty()
+        {
+            return self.report(
+                Diagnostic::error(Code::StringOperand, at, "a number is compared with a text")
+                    .label("a text")
+                    .secondary(text.span(), "a number")
+                    .help(format!("the constant is written without quotes: `{name}`")),
+            );
+        }
         let test = self.string_test(literal.clone(), glob, at)?;
         if let Operand::Func(_) = text {
             self.by_name = true;

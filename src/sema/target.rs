@@ -4,7 +4,7 @@
 use crate::diag::{Code, Diagnostic};
 use crate::parser::ast;
 use crate::select::{self, Names};
-use crate::suggest::nearest;
+use crate::suggest::{nearest, nearest_function};
 use crate::types::{Func, Types};
 
 /// A tracepoint of the kernel.
@@ -19,6 +19,15 @@ pub(super) fn tracepoint(event: &ast::Ident, types: &Types) -> Result<Func, Box<
         format!("there is no tracepoint `{}`", event.node),
     )
     .label("not in the kernel's BTF");
+    if event.node.contains(['*', '?', '[']) {
+        return Err(Box::new(
+            diag.note("patterns are for functions; each tracepoint is a query of its own")
+                .help(format!(
+                    "`ksnoop-jit list 'tp:{}'` shows those that match",
+                    event.node
+                )),
+        ));
+    }
     let all = types.tracepoints();
     diag = with_near(diag, &event.node, all.iter().map(String::as_str));
     if let Some(number) = shared_event(&event.node) {
@@ -35,6 +44,13 @@ fn unknown_module(module: &ast::Ident, stem: &str, types: &Types) -> Diagnostic 
         format!("no BTF of a module `{}`", module.node),
     )
     .label("not loaded, or built without BTF");
+    // As other tools write a system call.
+    let call = format!("__x64_sys_{stem}");
+    if matches!(module.node.as_str(), "syscall" | "syscalls" | "sys")
+        && !types.functions_named(&call).is_empty()
+    {
+        return diag.help(format!("a system call is a function: `{call}`"));
+    }
     // As other tools write a tracepoint.
     match shared_event(stem) {
         Some(number) => diag.help(format!("system calls share one tracepoint: `tp:{number}`")),
@@ -143,14 +159,15 @@ pub fn unknown_function(module: Option<&ast::Ident>, name: &ast::Ident, types: &
         format!("there is no function `{}` in {place}", name.node),
     )
     .label("not in BTF");
-    if module.is_none() && types.tracepoint_proto(stem).is_some() {
-        return diag.help(format!("there is a tracepoint of this name: `tp:{stem}`"));
-    }
+    let tracepoint = module.is_none() && types.tracepoint_proto(stem).is_some();
     let mut all = Vec::new();
     for number in 0..types.module_count() {
         all.extend(types.functions(number).into_iter().map(|(_, name)| name));
     }
-    let diag = with_near(diag, stem, all.iter().map(String::as_str));
+    let mut diag = with_names(diag, &nearest_function(stem, &all));
+    if tracepoint {
+        diag = diag.help(format!("there is a tracepoint of this name: `tp:{stem}`"));
+    }
     match diag.help.is_empty() {
         true => diag.help("`ksnoop-jit list '*PART*'` searches by a part of the name"),
         false => diag,
@@ -158,7 +175,10 @@ pub fn unknown_function(module: Option<&ast::Ident>, name: &ast::Ident, types: &
 }
 
 fn with_near<'a>(diag: Diagnostic, name: &str, all: impl Iterator<Item = &'a str>) -> Diagnostic {
-    let near = nearest(name, all);
+    with_names(diag, &nearest(name, all))
+}
+
+fn with_names(diag: Diagnostic, near: &[&str]) -> Diagnostic {
     if near.is_empty() {
         return diag;
     }
