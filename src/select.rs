@@ -282,6 +282,29 @@ mod tests {
         assert!(families(text, &query, &types, Limits::default(), all).is_err());
     }
 
+    /// What is odd about several prototypes is told once, with whose it is.
+    #[test]
+    fn one_warning_is_told_once() {
+        let types = mini_kernel();
+        let all: Vec<Func> = functions(&types, 0, &["*"])
+            .into_iter()
+            .filter_map(|(id, _)| types.func(id))
+            .collect();
+        let text = "*(return < 0 || func == \"vfs_open\")";
+        let query = parser::parse(text).expect("it parses");
+        let made = families(text, &query, &types, Limits::default(), all).expect("some return something");
+        let [warning] = made.warnings.as_slice() else {
+            panic!("{:?}", made.warnings);
+        };
+        let [note] = warning.notes.as_slice() else {
+            panic!("{:?}", warning.notes);
+        };
+        assert!(
+            note.starts_with("that is `") && note.ends_with(" more prototypes"),
+            "{note}"
+        );
+    }
+
     /// What a query does not fit costs no look at all names: nobody reads the suggestions.
     #[test]
     fn what_is_unfit_scans_nothing() {
