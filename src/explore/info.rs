@@ -155,13 +155,11 @@ impl Asked<'_> {
                 return Ok(Vec::new());
             }
         }
-        let symbols = match self.live {
-            true => self.symbols(stem)?,
-            false => Vec::new(),
-        };
-        if stem != name && !self.has_copy(&symbols) {
+        let symbols = self.live.then(|| self.symbols(stem)).flatten();
+        if stem != name && !self.has_copy(symbols.as_deref()) {
             return Ok(Vec::new());
         }
+        let symbols = symbols.unwrap_or_default();
         let mut lines: Vec<String> = found
             .iter()
             .map(|func| {
@@ -197,10 +195,10 @@ impl Asked<'_> {
         Ok(lines)
     }
 
-    /// The functions of this name and the copies of them that the kernel has, each once.
-    fn symbols(&self, stem: &str) -> Result<Vec<Symbol>, Failure> {
+    /// The functions of this name and the copies of them that the kernel has, each once; `None` where it does not tell.
+    fn symbols(&self, stem: &str) -> Option<Vec<Symbol>> {
         let mut found: Vec<Symbol> = Vec::new();
-        for symbol in Symbols::new().lookup(&[stem])? {
+        for symbol in Symbols::new().lookup(&[stem]).ok()? {
             let called = trace::is_called(&symbol, &symbol.name, self.module);
             let new = |other: &Symbol| {
                 (other.addr, &other.name, &other.module) != (symbol.addr, &symbol.name, &symbol.module)
@@ -209,11 +207,11 @@ impl Asked<'_> {
                 found.push(symbol);
             }
         }
-        Ok(found)
+        Some(found)
     }
 
-    /// Whether there is a copy of that very name, which can be called; if not, that is told. Nobody knows another kernel's.
-    fn has_copy(&self, symbols: &[Symbol]) -> bool {
+    /// Whether there is a copy of that very name, which can be called; if not, that is told. Which are not known are believed in.
+    fn has_copy(&self, symbols: Option<&[Symbol]>) -> bool {
         let name = &self.name.node;
         if name.contains(NOT_CALLED) {
             self.complain(&format!(
@@ -222,7 +220,10 @@ impl Asked<'_> {
             ));
             return false;
         }
-        if !self.live || symbols.iter().any(|symbol| symbol.name == *name) {
+        let Some(symbols) = symbols else {
+            return true;
+        };
+        if symbols.iter().any(|symbol| symbol.name == *name) {
             return true;
         }
         let names: Vec<String> = symbols
