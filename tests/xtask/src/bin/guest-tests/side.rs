@@ -114,7 +114,8 @@ fn compare(ours: &Path, question: &Question) -> Result<usize> {
         .filter(|word| !word.starts_with('-'))
         .count();
     let before = kprobes()?;
-    let original = Tool::start(Path::new(ORIGINAL), &words("-p", &[]))?;
+    // Its records are so large that its own buffer holds fewer than the traffic makes, and what is lost it does not tell.
+    let original = Tool::start(Path::new(ORIGINAL), &words("-p", &["-P", "256"]))?;
     let attached = |_: &usize| kprobes().is_ok_and(|now| now >= before + 2 * queries);
     let waited = (0..PATIENCE)
         .inspect(|_| std::thread::sleep(Duration::from_millis(100)))
