@@ -29,11 +29,7 @@ fn not_found(types: &Types, name: &str, tracepoint: bool) {
         true => nearest(name, all.iter().map(String::as_str)),
         false => nearest_function(name, &all),
     };
-    let mut hint = if near.is_empty() {
-        String::new()
-    } else {
-        format!("; did you mean {}?", near.join(" or "))
-    };
+    let mut hint = meant(&near);
     if !tracepoint && types.tracepoint_proto(name).is_some() {
         hint.push_str(&format!("; there is a tracepoint: `tp:{name}`"));
     }
@@ -41,6 +37,14 @@ fn not_found(types: &Types, name: &str, tracepoint: bool) {
         "ksnoop-jit: there is no {what} `{}`{hint}",
         name.escape_default()
     ));
+}
+
+/// What was meant, behind what is said.
+fn meant(near: &[&str]) -> String {
+    match near.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", near.join(" or ")),
+    }
 }
 
 /// Layouts of types.
@@ -77,12 +81,7 @@ pub(crate) fn layout(cli: &Cli, words: &[String]) -> Result<(), Failure> {
         if found.is_empty() {
             wrong = true;
             let names = types.names_of(kind);
-            let near = nearest(name, names.iter().map(String::as_str));
-            let hint = if near.is_empty() {
-                String::new()
-            } else {
-                format!("; did you mean {}?", near.join(" or "))
-            };
+            let hint = meant(&nearest(name, names.iter().map(String::as_str)));
             complain(&format!(
                 "ksnoop-jit: there is no type `{}`{hint}",
                 name.escape_default()

@@ -17,6 +17,8 @@ use crate::sys;
 
 /// Where the kernel shows its types.
 pub const SYS_BTF: &str = "/sys/kernel/btf";
+/// Where the kernel shows its modules, and what of the kernel itself could be one and has parameters.
+const SYS_MODULE: &str = "/sys/module";
 
 /// Whether a file has the running kernel's types, as `/sys/kernel/btf/vmlinux` or a copy of it does. A file that can't be read or is no BTF
 /// is left to [`open_vmlinux`], which says what is wrong with it.
@@ -175,41 +177,47 @@ pub fn module_names() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether a module is loaded, with type information or without. Dashes in its name are underscores to the kernel.
-pub fn module_is_loaded(name: &str) -> bool {
-    !name.is_empty()
-        && !name.contains(['/', '.'])
-        && Path::new("/sys/module").join(name).join("initstate").exists()
+/// Where a module is that is asked for by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleState {
+    /// Loaded, with type information or without.
+    Loaded,
+    /// Part of the running kernel, as its build has noted beside its modules, or as its parameters show.
+    BuiltIn,
+    /// Nowhere, as far as is known.
+    Absent,
 }
 
-/// Whether what could be a module is part of the running kernel, as its build has noted beside its modules, or as its
-/// parameters show.
-pub fn module_is_built_in(name: &str) -> bool {
+/// Where a module is. Dashes in its name are underscores to the kernel.
+pub fn module_state(name: &str) -> ModuleState {
     if name.is_empty() || name.contains(['/', '.']) {
-        return false;
+        return ModuleState::Absent;
     }
-    let own = Path::new("/sys/module").join(name);
-    if own.exists() {
-        return !own.join("initstate").exists();
+    let own = Path::new(SYS_MODULE).join(name);
+    if own.join("initstate").exists() {
+        return ModuleState::Loaded;
     }
-    let Ok(release) = std::fs::read_to_string("/proc/sys/kernel/osrelease") else {
-        return false;
-    };
     let list = Path::new("/lib/modules")
-        .join(release.trim())
+        .join(sys::kernel_release())
         .join("modules.builtin");
-    std::fs::read_to_string(list).is_ok_and(|list| {
-        list.lines().any(|line| {
-            let file = line.rsplit('/').next().unwrap_or(line);
-            let stem = file.split('.').next().unwrap_or(file);
-            stem.replace('-', "_") == name
+    let noted = || {
+        std::fs::read_to_string(list).is_ok_and(|list| {
+            list.lines().any(|line| {
+                let file = line.rsplit('/').next().unwrap_or(line);
+                let stem = file.split('.').next().unwrap_or(file);
+                stem.replace('-', "_") == name
+            })
         })
-    })
+    };
+    match own.exists() || noted() {
+        true => ModuleState::BuiltIn,
+        false => ModuleState::Absent,
+    }
 }
 
 /// Whether a module has been initialized: before that nothing can be attached to it.
 pub fn module_is_live(name: &str) -> bool {
-    std::fs::read_to_string(Path::new("/sys/module").join(name).join("initstate"))
+    std::fs::read_to_string(Path::new(SYS_MODULE).join(name).join("initstate"))
         .is_ok_and(|state| state.trim() == "live")
 }
 

@@ -156,55 +156,15 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                     true => (clip(bytes, text as u32), text as u32),
                     false => (bytes, wanted),
                 };
-                let cast = value_cast(shape);
-                let leaf = match layout.format {
-                    Some(Format::Dump) => Leaf::Dump(bytes, Tail::Whole),
-                    Some(
-                        Format::Signed
-                        | Format::Unsigned
-                        | Format::Hex
-                        | Format::Octal
-                        | Format::Binary
-                        | Format::Char
-                        | Format::String
-                        | Format::Ip
-                        | Format::Mac
-                        | Format::Symbol
-                        | Format::Errno
-                        | Format::BigEndian,
-                    )
-                    | None => {
-                        let cut = cut || wanted.saturating_add(1) >= *capacity;
-                        self.text(bytes, wanted, !ended && cut)
-                    }
-                };
-                self.sink.leaf(cast, leaf);
+                let cut = cut || wanted.saturating_add(1) >= *capacity;
+                self.text_item(shape, bytes, wanted, !ended && cut);
                 whole.then_some(())
             }
             ValueLayout::Name => {
                 let name = usize::try_from(u64_at(value, 0)?)
                     .ok()
                     .and_then(|which| self.names.get(which))?;
-                let cast = value_cast(shape);
-                let leaf = match layout.format {
-                    Some(Format::Dump) => Leaf::Dump(name.as_bytes(), Tail::Whole),
-                    Some(
-                        Format::Signed
-                        | Format::Unsigned
-                        | Format::Hex
-                        | Format::Octal
-                        | Format::Binary
-                        | Format::Char
-                        | Format::String
-                        | Format::Ip
-                        | Format::Mac
-                        | Format::Symbol
-                        | Format::Errno
-                        | Format::BigEndian,
-                    )
-                    | None => self.text(name.as_bytes(), name.len() as u32, false),
-                };
-                self.sink.leaf(cast, leaf);
+                self.text_item(shape, name.as_bytes(), name.len() as u32, false);
                 Some(())
             }
             ValueLayout::Stack { depth, user } => {
@@ -228,6 +188,29 @@ impl<'w, 'a, S: Sink> Walker<'w, 'a, S> {
                 (bytes.len() == wanted as usize).then_some(())
             }
         }
+    }
+
+    /// Shows a text as the item's format says.
+    fn text_item(&mut self, shape: &Shape, bytes: &[u8], wanted: u32, cut: bool) {
+        let leaf = match self.format {
+            Some(Format::Dump) => Leaf::Dump(bytes, Tail::Whole),
+            Some(
+                Format::Signed
+                | Format::Unsigned
+                | Format::Hex
+                | Format::Octal
+                | Format::Binary
+                | Format::Char
+                | Format::String
+                | Format::Ip
+                | Format::Mac
+                | Format::Symbol
+                | Format::Errno
+                | Format::BigEndian,
+            )
+            | None => self.text(bytes, wanted, cut),
+        };
+        self.sink.leaf(value_cast(shape), leaf);
     }
 
     /// Shows the pointer of an item. `false` if it points to nothing that could be shown.

@@ -107,7 +107,7 @@ impl Asked<'_> {
         }
         let described = here
             .iter()
-            .find_map(|symbol| Some((symbol, described(types, symbol)?)));
+            .find_map(|symbol| Some((symbol, trace::described(types, symbol)?)));
         if let Some((symbol, func)) = described {
             let mut lines = vec![self.line(types, &func)];
             lines.extend(remark(&symbol.name));
@@ -242,19 +242,13 @@ impl Asked<'_> {
     /// That a module's types are not there, and why.
     fn no_module(&self, types: &Types, module: &Ident) {
         let (name, function) = (&module.node, &self.name.node);
-        let own = types.functions_named(select::stem(function));
-        let here = match own.iter().any(|func| func.id.module == 0) {
+        let here = match trace::in_kernel(types, function) {
             true => format!("; the kernel itself has `{function}`"),
             false => String::new(),
         };
-        let why = if !self.live {
-            format!("this BTF is not of a module {name}")
-        } else if runtime::btf::module_is_loaded(name) {
-            format!("the module {name} is loaded, but was built without BTF")
-        } else if runtime::btf::module_is_built_in(name) {
-            format!("{name} is no module here: it is built into the kernel")
-        } else {
-            format!("no module {name} is loaded")
+        let why = match self.live {
+            true => trace::why_unknown(name, runtime::btf::module_state(name)),
+            false => format!("this BTF is not of a module {name}"),
         };
         self.complain(&format!("{why}{here}"));
     }
@@ -276,27 +270,13 @@ fn remark(name: &str) -> Option<String> {
         .then(|| "/* a copy that the compiler made for itself: its arguments may be others */".to_string())
 }
 
-/// What BTF says of a symbol's function, which is called as the symbol is.
-fn described(types: &Types, symbol: &Symbol) -> Option<Func> {
-    let number = match &symbol.module {
-        None => 0,
-        Some(module) => types.module_named(module)?,
-    };
-    let mut found = types.functions_named(select::stem(&symbol.name)).into_iter();
-    let func = found.find(|func| func.id.module == number)?;
-    Some(Func {
-        name: symbol.name.clone(),
-        ..func
-    })
-}
-
 /// Prototypes of the functions that the kernel has under this name, and BTF under another.
 fn of_aliases(types: &Types, name: &str, own: &[&Symbol]) -> Result<Vec<String>, Failure> {
     let symbols = Symbols::new();
     let mut found = Vec::new();
     for symbol in own.iter().filter(|symbol| symbol.addr != 0) {
         for alias in symbols.at(symbol.addr)? {
-            if let Some(func) = described(types, &alias) {
+            if let Some(func) = trace::described(types, &alias) {
                 let called = Func {
                     name: name.to_string(),
                     ..func

@@ -122,17 +122,7 @@ impl Sema<'_> {
 
     /// Whether an address literal is compared as a number: IPv4, with a number.
     fn as_number(&self, address: &Address, other: &Operand) -> bool {
-        let ty = match other {
-            Operand::Value(expr) => &expr.ty,
-            Operand::Place(place) => &place.ty,
-            Operand::Address(_)
-            | Operand::Str(..)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => return false,
-        };
-        address.number().is_some() && class(self.types, ty).is_arithmetic()
+        address.number().is_some() && self.is_number(other)
     }
 
     /// A struct or union as a whole: where it is, its type and its first member.
@@ -228,17 +218,8 @@ impl Sema<'_> {
     }
 
     fn is_letter_pointer(&self, operand: &Operand) -> bool {
-        let ty = match operand {
-            Operand::Value(expr) => &expr.ty,
-            Operand::Place(place) => &place.ty,
-            Operand::Str(..)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Address(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => return false,
-        };
-        matches!(class(self.types, ty), Class::Ptr(to) if self.is_char(&to))
+        let points = |ty| matches!(class(self.types, ty), Class::Ptr(to) if self.is_char(&to));
+        operand.ty().is_some_and(points)
     }
 
     /// Whether it is an array of letters.

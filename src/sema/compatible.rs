@@ -94,15 +94,8 @@ impl Sema<'_> {
             let ast::ExprKind::Int(written) = &literal.kind else {
                 continue;
             };
-            let ty = match number {
-                Operand::Value(expr) => &expr.ty,
-                Operand::Place(place) => &place.ty,
-                Operand::Str(..)
-                | Operand::Comm(_)
-                | Operand::Func(_)
-                | Operand::Address(_)
-                | Operand::Sized(_)
-                | Operand::Symbol(_) => continue,
+            let Some(ty) = number.ty() else {
+                continue;
             };
             let name = spell(self.types, ty);
             let value = written.value;
@@ -132,24 +125,13 @@ impl Sema<'_> {
 
     /// The enums that something may be of; a constant's own type is `int`.
     fn enums_of(&self, written: &ast::Expr, operand: &Operand) -> Vec<TypeId> {
-        let ty = match (operand, &written.kind) {
-            (Operand::Value(expr), ast::ExprKind::Name(name)) if expr.constant().is_some() => {
-                let constants = self.enum_constant(name).into_iter();
-                return constants.map(|(id, _)| self.types.complete(id)).collect();
-            }
-            (Operand::Value(expr), _) => &expr.ty,
-            (Operand::Place(place), _) => &place.ty,
-            (
-                Operand::Str(..)
-                | Operand::Comm(_)
-                | Operand::Func(_)
-                | Operand::Address(_)
-                | Operand::Sized(_)
-                | Operand::Symbol(_),
-                _,
-            ) => return Vec::new(),
-        };
-        self.enum_of(ty).into_iter().collect()
+        if let (Operand::Value(expr), ast::ExprKind::Name(name)) = (operand, &written.kind)
+            && expr.constant().is_some()
+        {
+            let constants = self.enum_constant(name).into_iter();
+            return constants.map(|(id, _)| self.types.complete(id)).collect();
+        }
+        operand.ty().and_then(|ty| self.enum_of(ty)).into_iter().collect()
     }
 
     /// Whether both are enums, and not one and the same.

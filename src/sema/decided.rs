@@ -69,15 +69,15 @@ impl Sema<'_> {
     /// The same of pointers: they are never negative, and what lies in a struct is never at NULL.
     /// Gives whether it did.
     pub(super) fn warn_decided_pointer(&mut self, op: Relation, a: &Expr, b: &Expr, span: Span) -> bool {
-        let warn = |this: &mut Self, always: bool, label: &str| {
-            this.warn(
-                Diagnostic::warning(
-                    Code::DecidedComparison,
-                    span,
-                    format!("this comparison is always {always}"),
-                )
-                .label(label),
-            );
+        let warn = |this: &mut Self, always: bool, label: &str, help: Option<String>| {
+            let mut diag = Diagnostic::warning(
+                Code::DecidedComparison,
+                span,
+                format!("this comparison is always {always}"),
+            )
+            .label(label);
+            diag.help.extend(help);
+            this.warn(diag);
             true
         };
         let (pointer, number, op) = match (a.constant(), b.constant()) {
@@ -85,28 +85,19 @@ impl Sema<'_> {
             (Some(number), None) => (b, number, flipped(op)),
             _ if a == b && reads(a) && self.at_one_time() => {
                 let always = matches!(op, Relation::Eq | Relation::Le | Relation::Ge);
-                return warn(self, always, "both sides are the same");
+                return warn(self, always, "both sides are the same", None);
             }
             _ => return false,
         };
         if number == 0 && matches!(op, Relation::Lt | Relation::Ge) {
-            let always = op == Relation::Ge;
-            let mut diag = Diagnostic::warning(
-                Code::DecidedComparison,
-                span,
-                format!("this comparison is always {always}"),
-            )
-            .label("an address is not negative");
-            if let Some(help) = self.error_test(op, pointer, b) {
-                diag = diag.help(help);
-            }
-            self.warn(diag);
-            true
+            let help = self.error_test(op, pointer, b);
+            warn(self, op == Relation::Ge, "an address is not negative", help)
         } else if number == 0 && matches!(op, Relation::Eq | Relation::Ne) && self.never_null(pointer) {
             warn(
                 self,
                 op == Relation::Ne,
                 "this is where something is in memory, not a pointer that is read",
+                None,
             )
         } else {
             false

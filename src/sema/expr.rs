@@ -44,6 +44,20 @@ impl Operand {
         }
     }
 
+    /// The C type of a value or a place; the others have none of their own.
+    pub(super) fn ty(&self) -> Option<&CType> {
+        match self {
+            Operand::Value(expr) => Some(&expr.ty),
+            Operand::Place(place) => Some(&place.ty),
+            Operand::Str(..)
+            | Operand::Comm(_)
+            | Operand::Func(_)
+            | Operand::Address(_)
+            | Operand::Sized(_)
+            | Operand::Symbol(_) => None,
+        }
+    }
+
     /// Whether it is the same at every event.
     pub(super) fn is_fixed(&self) -> bool {
         match self {

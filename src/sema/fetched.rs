@@ -170,16 +170,7 @@ impl Sema<'_> {
     pub(super) fn bits_of(&mut self, operand: Operand, format: &ast::Ident) -> R<Operand> {
         let (width, offset, container) = self.bitfield(format)?;
         let span = operand.span();
-        let ty = match &operand {
-            Operand::Value(expr) => Some(expr.ty.clone()),
-            Operand::Place(place) => Some(place.ty.clone()),
-            Operand::Str(..)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Address(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => None,
-        };
+        let ty = operand.ty().cloned();
         let number = ty.as_ref().is_some_and(|ty| {
             matches!(
                 class(self.types, ty),

@@ -2,8 +2,6 @@
 //! a sentence. Never decides whether the name is known.
 
 use super::Sema;
-use super::ctypes::{Class, class};
-use crate::ctype::CType;
 use crate::parser::ast::{self, ExprKind as Ast};
 use crate::suggest::edits;
 
@@ -57,14 +55,7 @@ impl Sema<'_> {
     pub(super) fn field_of_format(&self, name: &str) -> Option<String> {
         self.params.iter().find_map(|param| {
             let member = name.strip_prefix(param.name.as_str())?.strip_prefix('_')?;
-            let Class::Ptr(to) = class(self.types, &CType::Btf(param.ty)) else {
-                return None;
-            };
-            let Class::Composite(id) = class(self.types, &to) else {
-                return None;
-            };
-            let found = self.types.member(id, member).is_ok();
-            found.then(|| format!("{}->{member}", param.name))
+            self.argument_member(param, member)
         })
     }
 

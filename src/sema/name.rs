@@ -13,7 +13,7 @@ use crate::parser::ast;
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::typed::{Base, Builtin, Expr, ExprKind, Place};
-use crate::types::{NameKind, Type, TypeId, Types};
+use crate::types::{NameKind, Param, Type, TypeId, Types};
 
 /// Every built-in value, for suggestions.
 const BUILTINS: [&str; 13] = [
@@ -112,26 +112,30 @@ impl Sema<'_> {
         if !self.suggests {
             return found;
         }
-        for param in self.params {
-            let (arrow, outer) = match class(self.types, &CType::Btf(param.ty)) {
-                Class::Ptr(to) => ("->", class(self.types, &to)),
-                direct @ (Class::Void
-                | Class::Int { .. }
-                | Class::Bool
-                | Class::Float
-                | Class::Composite(_)
-                | Class::Array { .. }
-                | Class::Func
-                | Class::Opaque) => (".", direct),
-            };
-            if let Class::Composite(id) = outer
-                && self.types.member(id, name).is_ok()
-            {
-                found.push(format!("{}{arrow}{name}", param.name));
-            }
-        }
+        let all = self.params.iter();
+        found.extend(all.filter_map(|param| self.argument_member(param, name)));
         found.truncate(3);
         found
+    }
+
+    /// How a member of an argument is written, if it has one of that name.
+    pub(super) fn argument_member(&self, param: &Param, member: &str) -> Option<String> {
+        let (arrow, outer) = match class(self.types, &CType::Btf(param.ty)) {
+            Class::Ptr(to) => ("->", class(self.types, &to)),
+            direct @ (Class::Void
+            | Class::Int { .. }
+            | Class::Bool
+            | Class::Float
+            | Class::Composite(_)
+            | Class::Array { .. }
+            | Class::Func
+            | Class::Opaque) => (".", direct),
+        };
+        let Class::Composite(id) = outer else {
+            return None;
+        };
+        let found = self.types.member(id, member).is_ok();
+        found.then(|| format!("{}{arrow}{member}", param.name))
     }
 
     /// `$name`.

@@ -56,22 +56,13 @@ impl Sema<'_> {
 
     /// In `@NAME` it is the symbol that is meant, not what lies there.
     fn per_cpu_pointer(&mut self, pointer: &ast::Expr) -> R<Expr> {
-        if !pointer.span.text(self.text).starts_with('@') {
-            return self.scalar(pointer);
+        let symbol = pointer.span.text(self.text).starts_with('@');
+        let operand = self.operand(pointer)?;
+        if symbol && let Operand::Place(place) = operand {
+            let ty = CType::Ptr(Box::new(place.ty.clone()));
+            return self.address_of(place, ty, pointer.span);
         }
-        match self.operand(pointer)? {
-            Operand::Place(place) => {
-                let ty = CType::Ptr(Box::new(place.ty.clone()));
-                self.address_of(place, ty, pointer.span)
-            }
-            Operand::Value(_)
-            | Operand::Str(..)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Address(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => self.scalar(pointer),
-        }
+        self.rvalue(operand)
     }
 
     /// How far this CPU's area is from where per-CPU pointers point, in bytes.

@@ -150,17 +150,10 @@ impl Sema<'_> {
         self.report(diag)
     }
 
-    fn is_number(&self, operand: &Operand) -> bool {
-        match operand {
-            Operand::Value(expr) => class(self.types, &expr.ty).is_arithmetic(),
-            Operand::Place(place) => class(self.types, &place.ty).is_arithmetic(),
-            Operand::Str(..)
-            | Operand::Comm(_)
-            | Operand::Func(_)
-            | Operand::Address(_)
-            | Operand::Sized(_)
-            | Operand::Symbol(_) => false,
-        }
+    pub(super) fn is_number(&self, operand: &Operand) -> bool {
+        operand
+            .ty()
+            .is_some_and(|ty| class(self.types, ty).is_arithmetic())
     }
 
     /// What a string is compared with.

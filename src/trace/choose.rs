@@ -12,6 +12,7 @@ use ksnoop_jit::typed;
 use ksnoop_jit::types::{Func, Param, TypeId, Types};
 use ksnoop_jit::user::Images;
 use ksnoop_jit_runtime as runtime;
+use runtime::btf::ModuleState;
 use runtime::symbols::{Symbol, Symbols};
 
 use super::instances::{
@@ -45,7 +46,7 @@ impl Chooser<'_> {
         let built_in = match &query.target.kind {
             TargetKind::Function { module, .. } => module
                 .as_ref()
-                .is_some_and(|module| runtime::btf::module_is_built_in(&module.node)),
+                .is_some_and(|module| runtime::btf::module_state(&module.node) == ModuleState::BuiltIn),
             TargetKind::Tracepoint { .. } | TargetKind::Uprobe { .. } | TargetKind::Usdt { .. } => false,
         };
         self.cli.wait
@@ -156,7 +157,7 @@ impl Chooser<'_> {
                         .iter()
                         .any(|diag| matches!(diag.code, Code::UnknownFunction | Code::UnknownModule)) =>
             {
-                return self.without_prototype(text, query, module, name, diags);
+                return self.without_prototype(text, query, module, name, || diags);
             }
             Err(diags) => {
                 let diags = self.with_addresses(diags, module, name);
@@ -216,24 +217,24 @@ impl Chooser<'_> {
         }
     }
 
-    /// A name that BTF doesn't have: it may be another name of a function that it has.
+    /// A name that BTF doesn't have: it may be another name of a function that it has. `unknown` is what is wrong if nothing has it.
     pub(super) fn without_prototype(
         &self,
         text: &str,
         query: &ast::Query,
         module: Option<&ast::Ident>,
         name: &ast::Ident,
-        diags: Wrong,
+        unknown: impl FnOnce() -> Wrong,
     ) -> Result<Result<Asked, Wrong>, Failure> {
         let found = match self.instances.named(select::stem(&name.node)) {
             Ok(found) => found,
             // What is wrong with the query is known anyway.
-            Err(_) => return Ok(Err(known_module(diags, module, self.types, &[&name.node]))),
+            Err(_) => return Ok(Err(known_module(unknown(), module, self.types, &[&name.node]))),
         };
         let found: Vec<Symbol> = found.into_iter().filter(|symbol| is_in(symbol, module)).collect();
         for symbol in &found {
             for alias in self.instances.at(symbol.addr)? {
-                if let Some(func) = self.described(&alias) {
+                if let Some(func) = described(self.types, &alias) {
                     let place = self.instances.at_symbol(func, &alias, symbol, &name.node)?;
                     return Ok(self.at_place(text, query, name, place));
                 }
@@ -248,7 +249,7 @@ impl Chooser<'_> {
         if own.is_empty() {
             let copies = found.iter().map(|symbol| format!("`{}`", symbol.name));
             let copies: Vec<String> = copies.collect();
-            let told = diags.into_iter().map(|mut diag| {
+            let told = unknown().into_iter().map(|mut diag| {
                 if !copies.is_empty() {
                     diag.help.clear();
                     diag = diag
@@ -340,21 +341,6 @@ impl Chooser<'_> {
         })
     }
 
-    /// What BTF says of a symbol's function.
-    fn described(&self, symbol: &Symbol) -> Option<Func> {
-        let number = match &symbol.module {
-            None => 0,
-            Some(module) => self.types.module_named(module)?,
-        };
-        let mut found = self.types.functions_named(select::stem(&symbol.name));
-        found.retain(|func| func.id.module == number);
-        let func = found.into_iter().next()?;
-        Some(Func {
-            name: symbol.name.clone(),
-            ..func
-        })
-    }
-
     /// The query for one place.
     fn at_place(
         &self,
@@ -402,7 +388,7 @@ impl Chooser<'_> {
             .collect();
         let described = here
             .iter()
-            .find_map(|symbol| Some((symbol, self.described(symbol)?)));
+            .find_map(|symbol| Some((symbol, described(self.types, symbol)?)));
         if let Some((symbol, func)) = described {
             let place = self.instances.at_symbol(func, symbol, symbol, &symbol.name)?;
             return Ok(self.at_place(text, query, name, place));
@@ -498,6 +484,35 @@ impl Chooser<'_> {
     }
 }
 
+/// What BTF says of a symbol's function, which is called as the symbol is.
+pub(crate) fn described(types: &Types, symbol: &Symbol) -> Option<Func> {
+    let number = match &symbol.module {
+        None => 0,
+        Some(module) => types.module_named(module)?,
+    };
+    let mut found = types.functions_named(select::stem(&symbol.name)).into_iter();
+    let func = found.find(|func| func.id.module == number)?;
+    Some(Func {
+        name: symbol.name.clone(),
+        ..func
+    })
+}
+
+/// Whether the kernel itself has a function of that name, with a compiler's suffix or without.
+pub(crate) fn in_kernel(types: &Types, name: &str) -> bool {
+    let mut all = types.functions_named(select::stem(name)).into_iter();
+    all.any(|func| func.id.module == 0)
+}
+
+/// Why the running kernel has no types of a module.
+pub(crate) fn why_unknown(module: &str, state: ModuleState) -> String {
+    match state {
+        ModuleState::Loaded => format!("the module {module} is loaded, but was built without BTF"),
+        ModuleState::BuiltIn => format!("{module} is no module here: it is built into the kernel"),
+        ModuleState::Absent => format!("no module {module} is loaded"),
+    }
+}
+
 /// An address in another kernel than the running one says nothing.
 fn elsewhere(wanted: &str, address: u64, span: Span) -> Diagnostic {
     let diag = Diagnostic::error(
@@ -522,36 +537,30 @@ pub(super) fn known_module(
     let Some(module) = module else {
         return diags;
     };
-    let stems: Vec<&str> = patterns.iter().copied().map(select::stem).collect();
-    // A pattern may match anything.
-    let in_kernel = |stem: &&str| types.functions_named(stem).iter().any(|func| func.id.module == 0);
+    let (name, target) = (&module.node, patterns.join(","));
     for diag in diags
         .iter_mut()
         .filter(|diag| diag.code == Code::UnknownModule && diag.help.is_empty())
     {
-        let name = &module.node;
-        *diag = if runtime::btf::module_is_loaded(name) {
-            diag.clone()
-                .note(format!("the module {name} is loaded, but was built without BTF"))
-        } else if runtime::btf::module_is_built_in(name) {
-            diag.clone()
-                .note(format!("{name} is no module here: it is built into the kernel"))
-                .help(format!("write `{}`", patterns.join(",")))
-        } else if stems.iter().all(in_kernel) {
-            let target = patterns.join(",");
-            diag.clone()
-                .note(format!(
-                    "no module {name} is loaded, but the kernel itself has `{target}`"
-                ))
-                .help(format!("write `{target}` for that"))
-                .help(format!(
+        let state = runtime::btf::module_state(name);
+        let mut why = why_unknown(name, state);
+        match state {
+            ModuleState::Loaded => {}
+            ModuleState::BuiltIn => diag.help.push(format!("write `{target}`")),
+            // A pattern may match anything.
+            ModuleState::Absent if patterns.iter().all(|name| in_kernel(types, name)) => {
+                why.push_str(&format!(", but the kernel itself has `{target}`"));
+                diag.help.push(format!("write `{target}` for that"));
+                diag.help.push(format!(
                     "`modprobe {name}` loads the module; `--wait` waits for that"
-                ))
-        } else {
-            diag.clone()
-                .note(format!("no module {name} is loaded"))
-                .help(format!("`modprobe {name}` loads it; `--wait` waits for that"))
-        };
+                ));
+            }
+            ModuleState::Absent => {
+                diag.help
+                    .push(format!("`modprobe {name}` loads it; `--wait` waits for that"));
+            }
+        }
+        diag.notes.push(why);
     }
     diags
 }

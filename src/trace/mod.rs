@@ -35,7 +35,7 @@ use ksnoop_jit::wire::RecordLayout;
 use ksnoop_jit_runtime as runtime;
 use runtime::{Capabilities, Child, Events, Loaded, Signals};
 
-pub(crate) use choose::REGISTER_ARGS;
+pub(crate) use choose::{REGISTER_ARGS, described, in_kernel, why_unknown};
 pub(crate) use instances::{NOT_CALLED, by_address, is_called, is_in, unfaithful};
 pub(crate) use rungs::attach_type;
 

@@ -71,11 +71,12 @@ impl Chooser<'_> {
                 node: (*wanted).to_string(),
                 span: within(text, name, wanted),
             };
-            let diag = sema::unknown_function(module, &own, self.types);
+            // What is near is looked for among all names there are: only where it is told.
+            let unknown = || vec![sema::unknown_function(module, &own, self.types)];
             if !self.live {
-                return Ok(Err(vec![diag]));
+                return Ok(Err(unknown()));
             }
-            match self.without_prototype(text, query, module, &own, vec![diag])? {
+            match self.without_prototype(text, query, module, &own, unknown)? {
                 Ok(one) => others.push(one),
                 Err(diags) if diags.iter().any(|diag| is_about_target(diag.code)) => return Ok(Err(diags)),
                 Err(_) => out.unfit.push((*wanted).to_string()),
@@ -100,7 +101,11 @@ impl Chooser<'_> {
             .help("`ksnoop-jit list '*PART*'` searches by a part of the name");
             return Ok(Err(vec![diag]));
         }
-        let all: Vec<String> = described.iter().map(|func| func.name.clone()).collect();
+        // Only where there are others does it matter that the query fits none of these.
+        let all = match others.is_empty() {
+            true => Vec::new(),
+            false => described.iter().map(|func| func.name.clone()).collect(),
+        };
         let fits = match select::families(text, query, self.types, self.limits, described) {
             Ok(made) => made,
             Err(diags) if others.is_empty() => return Ok(Err(diags)),

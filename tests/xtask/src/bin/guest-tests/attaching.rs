@@ -126,6 +126,13 @@ fn ended(mut tool: Tool) -> Result<(Vec<Event>, Ended)> {
     Ok((output::events(&ended.stdout, false)?, ended))
 }
 
+/// The first event of a process.
+fn event_of<'e>(events: &'e [Event], pid: u32, ended: &Ended) -> Result<&'e Event> {
+    let mut own = events.iter().filter(|event| event.pid == pid);
+    own.next()
+        .with_context(|| format!("no event of {pid}\n{}", ended.stderr))
+}
+
 /// The number before these words on stderr.
 fn number_before(text: &str, words: &str) -> Option<usize> {
     let (before, _) = text.split_once(words)?;
@@ -413,10 +420,7 @@ fn symbols(guest: &Guest, query: &str) -> Result<()> {
     let pid = opens_on("0")?;
     tool.wait_output(|text| has(text, pid));
     let (events, ended) = ended(tool)?;
-    let event = events
-        .iter()
-        .find(|event| event.pid == pid)
-        .with_context(|| format!("no event\n{}", ended.stderr))?;
+    let event = event_of(&events, pid, &ended)?;
     let word = |bytes: &[u8]| {
         bytes
             .iter()
@@ -447,10 +451,7 @@ fn this_cpu(guest: &Guest, query: &str) -> Result<()> {
             let pid = opens_on(cpu)?;
             tool.wait_output(|text| has(text, pid));
             let (events, ended) = ended(tool)?;
-            let event = events
-                .iter()
-                .find(|event| event.pid == pid)
-                .with_context(|| format!("no event\n{}", ended.stderr))?;
+            let event = event_of(&events, pid, &ended)?;
             let value = |label: &str| {
                 let found = event.values.iter().find(|value| value.label == label);
                 found
@@ -575,10 +576,7 @@ fn strings(guest: &Guest, query: &str) -> Result<()> {
     ensure!(child.wait()?.success(), "cat(1) failed");
     tool.wait_output(|text| has(text, pid));
     let (events, ended) = ended(tool)?;
-    let event = events
-        .iter()
-        .find(|event| event.pid == pid)
-        .with_context(|| format!("no event\n{}", ended.stderr))?;
+    let event = event_of(&events, pid, &ended)?;
     for (label, want) in [("a[0]", "\"/bin/cat\""), ("a[1]", "\"/etc/hosts\"")] {
         let value = event.values.iter().find(|value| value.label == label);
         ensure!(
@@ -641,10 +639,7 @@ fn moves(guest: &Guest, words: &[&str]) -> Result<()> {
     tool.wait_output(|text| pids.iter().all(|pid| has(text, *pid)));
     let (events, ended) = ended(tool)?;
     for (pid, before, after) in [(pids[0], 0, 1), (pids[1], 1, 0)] {
-        let event = events
-            .iter()
-            .find(|event| event.pid == pid)
-            .with_context(|| format!("no event of {pid}\n{}", ended.stderr))?;
+        let event = event_of(&events, pid, &ended)?;
         for (label, want) in [("before", before), ("after", after), ("who", pid)] {
             let value = event.values.iter().find(|value| value.label == label);
             ensure!(
